@@ -1,0 +1,29 @@
+"""Random batches: every image once an epoch, in a random order."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tophit.errors import UsageError
+
+
+class RandomBatchSampler:
+    """Batches of ``size`` images from a shuffle of all, the last one smaller; ``epoch`` and ``seed`` fix the order."""
+
+    def __init__(self, images: int, size: int, seed: int = 0) -> None:
+        if images < 1 or size < 1:
+            raise UsageError(f"A batch needs at least one image: got {images} images and batches of {size}.")
+        self.images = images
+        self.size = size
+        self.seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-self.images // self.size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield lists of row numbers."""
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(self.images)
+        for start in range(0, self.images, self.size):
+            yield order[start : start + self.size].tolist()

@@ -1,0 +1,325 @@
+"""The command line. Each command is one library call; heavy imports wait until a command needs them."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from tophit import __version__
+from tophit.errors import Interrupted, TophitError, UsageError
+from tophit.report.tables import metric_list
+
+app = typer.Typer(
+    help="Train image embeddings whose first page of results is right, prove it, and search with them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Build and check manifests: tables of images with labels.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def main() -> None:
+    """Run the command line: 0 for success, 2 for wrong use, 1 for a failure, each with one clear sentence."""
+    try:
+        app()
+    except (TophitError, OSError) as error:
+        _fail(error, getattr(error, "exit_code", 1))
+    except SystemExit as end:
+        if end.code == Interrupted.exit_code:
+            errors.print("Stopped. Type the same command again to continue: what was finished is kept.")
+        raise
+
+
+def _fail(error: BaseException, code: int) -> None:
+    if "--verbose" in sys.argv:
+        errors.print_exception()
+    errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    raise SystemExit(code)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"tophit {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Hold the options that stand before a command."""
+
+
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error.")]
+RunOption = Annotated[str, typer.Option("--run", help="A run, an embedder's folder, or a backbone's name.")]
+
+
+@app.command(epilog="Example: tophit demo")
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where the run, the index and the pictures go.")] = Path(
+        "runs/demo"
+    ),
+    verbose: Verbose = False,
+) -> None:
+    """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search."""
+    from tophit.demo import run_demo
+    from tophit.progress import TerminalView
+
+    run_demo(folder, console, TerminalView(console))
+
+
+@app.command(
+    epilog="Examples: tophit train head --data images/ --run runs/mine · tophit train my.yaml --set loss.alpha=16 · "
+    "tophit train --resume runs/mine"
+)
+def train(
+    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of one that ships.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Short for --set data.manifest=…")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The folder of the new run.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and stop.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train an embedder by a recipe; Ctrl-C stops after the step, --resume continues exactly."""
+    if explain:
+        _print_recipe_fields()
+        return
+    if resume is not None and (recipe or data or overrides or run):
+        raise UsageError("--resume continues a run with its own recipe; give it no recipe, --data, --set or --run.")
+    if resume is None and run is None:
+        raise UsageError("Name the folder of the new run: --run runs/NAME.")
+    from tophit.recipe import read_recipe
+
+    settings = [f"data.manifest={data}"] if data else []
+    chosen = None if resume else read_recipe(recipe, settings + (overrides or []))
+    from tophit import training
+    from tophit.progress import TerminalView
+
+    view = TerminalView(console)
+    folder = resume or run
+    assert folder is not None
+    result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
+    _print_result(folder, result)
+
+
+@app.command(epilog="Example: tophit evaluate runs/mine --data images/")
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
+    data: Annotated[str, typer.Option("--data", help="A manifest, a folder of class folders, or the set 'icons'.")],
+    split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure how well a model finds images of the same label, with 95% intervals."""
+    import json
+
+    from tophit.data.folders import open_data, rows_of_split
+
+    rows = rows_of_split(open_data(data), split)
+    from tophit.models import load
+    from tophit.progress import TerminalView
+    from tophit.training.evaluate import evaluate_rows
+
+    view = TerminalView(errors)
+    metrics = evaluate_rows(
+        load(model),
+        rows,
+        confidence=0.95,
+        on_bad=lambda row, reason: view.note(f"Skipped row {row + 1} of the split: {reason}"),
+        progress=view.track("Embedding"),
+    )
+    if as_json:
+        print(json.dumps({"metrics": metrics, "intervals": metrics.intervals}, indent=2))
+    else:
+        console.print(metric_list(metrics, metrics.intervals))
+
+
+@app.command(epilog="Example: tophit index images/ --run runs/mine --out mine.index")
+def index(
+    images: Annotated[str, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")],
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the index.")],
+    split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
+    verbose: Verbose = False,
+) -> None:
+    """Embed images and write an index that can be searched."""
+    from tophit.data.folders import open_images, rows_of_split
+
+    rows = rows_of_split(open_images(images), split)
+    from tophit.models import load
+    from tophit.progress import TerminalView
+    from tophit.search.catalogue import build_catalogue
+
+    view = TerminalView(console)
+    catalogue, bad = build_catalogue(load(run), rows, out, view.track("Embedding"))
+    for row, reason in bad.items():
+        view.note(f"Skipped row {row + 1}: {reason}")
+    console.print(
+        f"{len(catalogue.index)} images are in {out}. Search it with: tophit search {out} IMAGE", highlight=False
+    )
+
+
+@app.command(epilog="Example: tophit search mine.index query.png --k 10 --sheet out.png")
+def search(
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
+    queries: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="The images to search for.")],
+    k: Annotated[int, typer.Option("--k", min=1, help="How many results.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    sheet: Annotated[Path | None, typer.Option("--sheet", help="Also draw the results into this PNG.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Find the indexed images nearest to an image: rank, score, label, path."""
+    from tophit.search.catalogue import open_catalogue
+
+    found = open_catalogue(folder).search(queries, k)
+    if as_json:
+        _print_hits_as_json(queries, found)
+    else:
+        for query, hits in zip(queries, found, strict=True):
+            console.print(_hits_table(query, hits))
+    if sheet is not None:
+        _draw_hits(queries, found, sheet)
+
+
+@data_app.command("icons", epilog="Example: tophit data icons")
+def data_icons(verbose: Verbose = False) -> None:
+    """Build the demo set of icons in the cache and say where it is."""
+    from tophit.data.icons import icon_set
+
+    manifest = icon_set()
+    console.print(
+        f"{len(manifest)} images of {len(set(manifest.labels))} icons: {manifest.source}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@data_app.command("folder", epilog="Example: tophit data folder images/ --out images.csv --test-share 0.5")
+def data_folder(
+    folder: Annotated[Path, typer.Argument(help="A folder with one sub-folder a class.")],
+    out: Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")],
+    test_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the classes for testing.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Which classes those are.")] = 0,
+    verbose: Verbose = False,
+) -> None:
+    """Write the manifest of a folder of class folders (or of its train/ and test/, or query/ and gallery/)."""
+    from tophit.data.folders import manifest_from_folder
+    from tophit.data.manifest import write_manifest
+
+    manifest = manifest_from_folder(folder, test_share, seed)
+    write_manifest(manifest, out)
+    console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
+
+
+@data_app.command("query-gallery", epilog="Example: tophit data query-gallery photos/ catalogue/ --out test.csv")
+def data_query_gallery(
+    query: Annotated[Path, typer.Argument(help="Class folders of images to search for.")],
+    gallery: Annotated[Path, typer.Argument(help="Class folders of images to be found.")],
+    out: Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")],
+    verbose: Verbose = False,
+) -> None:
+    """Write the test manifest of two folders: queries and gallery."""
+    from tophit.data.folders import manifest_from_query_gallery
+    from tophit.data.manifest import write_manifest
+
+    manifest = manifest_from_query_gallery(query, gallery)
+    write_manifest(manifest, out)
+    console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
+
+
+@data_app.command("check", epilog="Example: tophit data check images.csv --out problems.csv")
+def data_check(
+    data: Annotated[str, typer.Argument(help="A manifest, a folder of class folders, or the set 'icons'.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Also write the problems as CSV.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Open every image and report what is wrong; exit code 1 if an image can't be read."""
+    from tophit.data.check import KINDS, check_manifest, write_problems
+    from tophit.data.folders import open_data
+    from tophit.progress import TerminalView
+
+    manifest = open_data(data)
+    problems = check_manifest(manifest, TerminalView(errors).track("Checking"))
+    if out is not None:
+        write_problems(problems, out)
+    table = Table("problem", "row", "detail", title=f"{len(manifest)} images, {len(problems)} problems")
+    for problem in problems[:200]:
+        table.add_row(problem.kind, ", ".join(map(str, problem.rows[:6])), escape(problem.detail))
+    if problems:
+        console.print(table)
+    counts = {kind: sum(problem.kind == kind for problem in problems) for kind in KINDS}
+    console.print(f"{len(manifest)} images: " + ", ".join(f"{kind} {count}" for kind, count in counts.items()))
+    if counts["unreadable"]:
+        raise typer.Exit(1)
+
+
+def _print_recipe_fields() -> None:
+    from tophit.recipe import recipe_fields, recipe_names
+
+    table = Table("field", "type", "default", "meaning", title=f"Recipe (shipped: {', '.join(recipe_names())})")
+    for row in recipe_fields():
+        table.add_row(*(escape(cell) for cell in row))
+    console.print(table)
+
+
+def _print_result(folder: Path, result: dict[str, Any]) -> None:
+    console.print(
+        f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
+        highlight=False,
+    )
+    if result["test"]:
+        console.print(metric_list(result["test"], result["intervals"]))
+
+
+def _hits_table(query: Path, hits: Any) -> Table:
+    table = Table("rank", "score", "label", "path", title=escape(str(query)))
+    for hit in hits:
+        path, label = hit.metadata.get("path", hit.id), hit.metadata.get("label", "")
+        table.add_row(str(hit.rank), f"{hit.score:.4f}", escape(str(label)), escape(str(path)))
+    return table
+
+
+def _print_hits_as_json(queries: list[Path], found: Any) -> None:
+    import json
+
+    answer = [
+        {
+            "query": str(query),
+            "results": [{"rank": h.rank, "score": h.score, "id": h.id, **h.metadata} for h in hits],
+        }
+        for query, hits in zip(queries, found, strict=True)
+    ]
+    print(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def _draw_hits(queries: list[Path], found: Any, sheet: Path) -> None:
+    from tophit.report.sheet import SheetCell, contact_sheet
+
+    rows = [
+        (
+            SheetCell(query, query.name),
+            [SheetCell(Path(hit.metadata["path"]), f"{hit.metadata['label']}\n{hit.score:.3f}") for hit in hits],
+        )
+        for query, hits in zip(queries, found, strict=True)
+    ]
+    contact_sheet(rows, sheet)
+    console.print(f"Drawn into {sheet}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Data: manifests, folders, the demo set, decoding, preprocessing, cached features."""

@@ -1,0 +1,46 @@
+"""From rows of a manifest to vectors, whatever the embedder: cached features, exported graph or plain torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tophit.data.dataset import Batch, ImageDataset, image_loader
+from tophit.data.features import cached_features
+from tophit.data.manifest import ImageRow
+from tophit.models.embedder import Embedder
+from tophit.models.engines import TorchEngine, feature_engine
+from tophit.progress import Progress
+
+
+@dataclass(frozen=True)
+class EmbeddedRows:
+    """Unit vectors (n, dim) of the rows that could be read, their numbers, and the reasons for the others."""
+
+    vectors: np.ndarray
+    rows: list[int]
+    bad: dict[int, str]
+
+
+def embed_rows(
+    embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, final: bool = True
+) -> EmbeddedRows:
+    """Embed rows in order. Where only the head was trained, the backbone's features come from the cache.
+
+    ``final=False`` says that the weights will change again, so that exporting them for a faster engine is a waste.
+    """
+    if embedder.trained != "all":
+        features = cached_features(embedder, rows, progress)
+        return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
+    engine = feature_engine(embedder, len(rows)) if final else TorchEngine(embedder)
+    loader = image_loader(ImageDataset(rows, embedder.preprocessing), 64)
+    vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
+    good: list[int] = []
+    bad: dict[int, str] = {}
+    batch: Batch
+    for batch in progress(loader, len(loader)) if progress else loader:
+        bad |= batch.bad
+        good += batch.rows.tolist()
+        if len(batch.rows):
+            vectors.append(embedder.embed_arrays(engine.compute(batch.images.numpy())))
+    return EmbeddedRows(np.concatenate(vectors), good, bad)

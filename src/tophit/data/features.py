@@ -1,0 +1,99 @@
+"""Cached features: what a frozen backbone says of an image is computed once and kept.
+
+The key is the backbone's weights, pooling and preprocessing, the engine, the file's content and the box. A renamed
+file is found again; a changed file is computed anew. Each finished batch is committed, so an interruption loses little.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tophit.data.dataset import Batch, ImageDataset, image_loader
+from tophit.data.manifest import ImageRow
+from tophit.files import cache_folder
+from tophit.models.embedder import Embedder
+from tophit.models.engines import feature_engine
+from tophit.progress import Progress
+
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Features:
+    """Pooled features (N, channels) of the rows that could be read, and the reasons for those that could not."""
+
+    values: np.ndarray
+    rows: list[int]
+    bad: dict[int, str]
+
+
+def cached_features(
+    embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, folder: Path | None = None
+) -> Features:
+    """Return the backbone's pooled features of every row, computing only those the cache does not have."""
+    engine = feature_engine(embedder)
+    folder = folder or cache_folder() / "features"
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [_content_key(row) for row in rows]
+    with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{engine.name}.sqlite")) as store:
+        known = store.read(key for key in keys if key)
+        missing = [i for i, key in enumerate(keys) if key not in known]
+        bad: dict[int, str] = {}
+        dataset = ImageDataset([rows[i] for i in missing], embedder.preprocessing)
+        batches: Iterable[Batch] = image_loader(dataset, _BATCH)
+        if progress and missing:
+            batches = progress(batches, -(-len(missing) // _BATCH))
+        for batch in batches:
+            bad.update({missing[i]: reason for i, reason in batch.bad.items()})
+            if len(batch.rows):
+                values = engine.compute(batch.images.numpy())
+                fresh = {keys[missing[i]]: value for i, value in zip(batch.rows.tolist(), values, strict=True)}
+                store.write(fresh)
+                known.update(fresh)
+    good = [i for i in range(len(rows)) if i not in bad]
+    shape = (0, embedder.backbone.channels)
+    values = np.stack([known[keys[i]] for i in good]) if good else np.empty(shape, np.float32)
+    return Features(values, good, bad)
+
+
+def _content_key(row: ImageRow) -> bytes:
+    """Return a digest of the file's bytes and the box; empty if there is no such file."""
+    try:
+        content = row.path.read_bytes()
+    except OSError:
+        return b""
+    return hashlib.sha256(repr(row.box).encode() + content).digest()
+
+
+class _Store:
+    """Key to float32 vector in one SQLite file: safe against crashes and against two writers."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(path, timeout=60)
+        self.connection.execute("CREATE TABLE IF NOT EXISTS feature (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+
+    def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
+        """Return the vectors of those keys that are stored."""
+        wanted = list(set(keys))
+        found: dict[bytes, np.ndarray] = {}
+        for start in range(0, len(wanted), 500):
+            some = wanted[start : start + 500]
+            marks = ",".join("?" * len(some))
+            query = f"SELECT key, value FROM feature WHERE key IN ({marks})"
+            found |= {key: np.frombuffer(value, np.float32) for key, value in self.connection.execute(query, some)}
+        return found
+
+    def write(self, vectors: dict[bytes, np.ndarray]) -> None:
+        """Store vectors durably."""
+        with self.connection:
+            pairs = [(key, value.astype(np.float32).tobytes()) for key, value in vectors.items()]
+            self.connection.executemany("INSERT OR REPLACE INTO feature VALUES (?, ?)", pairs)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()

@@ -1,0 +1,110 @@
+"""Manifests from folders of images, and from whatever a recipe names as its data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
+from tophit.data.splits import split_classes
+from tophit.errors import TophitError, UsageError
+
+IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+def open_data(name: str, test_share: float = 0.5, seed: int = 0) -> Manifest:
+    """Return the manifest a user names: a built-in set, a CSV or Parquet file, or a folder of class folders.
+
+    A folder that is called like a built-in set is written ``./icons``.
+    """
+    from tophit.data.icons import icon_set
+
+    if name == "icons":
+        return icon_set()
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return manifest_from_folder(path, test_share, seed)
+    if path.suffix in (".csv", ".parquet"):
+        return read_manifest(path)
+    raise TophitError(
+        f"No data at '{name}': expected a manifest (.csv or .parquet), a folder of class folders, or the set 'icons'."
+    )
+
+
+def open_images(name: str) -> Manifest:
+    """Return the images a user wants to index: as ``open_data``, but a folder may hold images in any layout.
+
+    In a folder an image's label is the name of the sub-folder it lies in, empty for an image of the folder itself.
+    """
+    path = Path(name).expanduser()
+    if name == "icons" or not path.is_dir():
+        return open_data(name)
+    found = image_files(path)
+    if not found:
+        raise TophitError(f"{path} has no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
+    return Manifest(tuple(ImageRow(p, "" if p.parent == path else p.parent.name) for p in found), str(path))
+
+
+def rows_of_split(manifest: Manifest, split: str) -> tuple[ImageRow, ...]:
+    """Return the rows of one split, or of ``all``; none is an error."""
+    if split not in (*SPLITS, "all"):
+        raise UsageError(f"A split is {', '.join(SPLITS)} or all, not '{split}'.")
+    rows = manifest.rows if split == "all" else manifest.where(split).rows
+    if not rows:
+        raise TophitError(f"{manifest.source} has no images in the split '{split}'.")
+    return rows
+
+
+def manifest_from_folder(folder: str | Path, test_share: float = 0.5, seed: int = 0) -> Manifest:
+    """Build a manifest from a folder with one sub-folder a class.
+
+    With sub-folders ``train`` and ``test`` (each holding class folders) the split is theirs; with ``query`` and
+    ``gallery`` all is for testing; otherwise ``test_share`` of the classes, chosen by ``seed``, are for testing.
+    """
+    folder = _existing(folder)
+    names = {child.name for child in folder.iterdir() if child.is_dir()}
+    if names and names <= {"train", "validation", "test"}:
+        rows = [ImageRow(path, label, split) for split in sorted(names) for path, label in class_images(folder / split)]
+    elif names == {"query", "gallery"}:
+        return manifest_from_query_gallery(folder / "query", folder / "gallery")
+    else:
+        found = list(class_images(folder))
+        splits = split_classes([label for _, label in found], test_share, seed)
+        rows = [ImageRow(path, label, splits[label]) for path, label in found]
+    return _manifest(rows, folder)
+
+
+def manifest_from_query_gallery(query: str | Path, gallery: str | Path) -> Manifest:
+    """Build a test manifest from two folders of class folders: what is searched for, and what is searched."""
+    query, gallery = _existing(query), _existing(gallery)
+    rows = [ImageRow(path, label, "test", "query") for path, label in class_images(query)]
+    rows += [ImageRow(path, label, "test", "gallery") for path, label in class_images(gallery)]
+    return _manifest(rows, query.parent)
+
+
+def class_images(folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield every image below each class folder with the class folder's name, sorted by path."""
+    for child in sorted(folder.iterdir()):
+        if child.is_dir() and not child.name.startswith("."):
+            for path in image_files(child):
+                yield path, child.name
+
+
+def image_files(folder: str | Path) -> list[Path]:
+    """Return the files below a folder whose names end like an image's, sorted."""
+    found = (path for path in Path(folder).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+
+
+def _existing(folder: str | Path) -> Path:
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.")
+    return folder
+
+
+def _manifest(rows: list[ImageRow], folder: Path) -> Manifest:
+    if not rows:
+        raise TophitError(
+            f"{folder} has no class folders with images; expected {folder}/CLASS/NAME.jpg "
+            f"(or {', '.join(sorted(IMAGE_SUFFIXES - {'.jpg'}))})."
+        )
+    return Manifest(tuple(rows), str(folder))

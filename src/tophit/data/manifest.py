@@ -1,0 +1,185 @@
+"""The manifest: a table with one row an image, as CSV or Parquet.
+
+Columns: ``path`` and ``label``; optional ``split`` (train, validation, test), ``role`` (query, gallery, both)
+and a box ``x1 y1 x2 y2`` in pixels. Every further column is metadata and is kept as it is.
+"""
+
+import csv
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tophit.errors import TophitError, UsageError
+from tophit.files import replace_file
+
+SPLITS = ("train", "validation", "test")
+ROLES = ("query", "gallery", "both")
+_BOX = ("x1", "y1", "x2", "y2")
+_KNOWN = ("path", "label", "split", "role", *_BOX)
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    """One image: where it is, what it shows, and what it is used for."""
+
+    path: Path
+    label: str
+    split: str = "test"
+    role: str = "both"
+    box: Box | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A list of image rows; ``source`` is where it came from, for messages."""
+
+    rows: tuple[ImageRow, ...]
+    source: str = "manifest"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[ImageRow]:
+        return iter(self.rows)
+
+    @property
+    def labels(self) -> list[str]:
+        """The label of every row."""
+        return [row.label for row in self.rows]
+
+    def where(self, split: str) -> "Manifest":
+        """Return the rows of one split."""
+        return Manifest(tuple(row for row in self.rows if row.split == split), f"{self.source} ({split})")
+
+
+def read_manifest(path: str | Path) -> Manifest:
+    """Read a manifest from a CSV or Parquet file; relative image paths start at the file's folder."""
+    path = Path(path)
+    if not path.is_file():
+        raise TophitError(f"There is no manifest at {path}.")
+    columns, records = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
+    missing = [name for name in ("path", "label") if name not in columns]
+    if missing:
+        raise TophitError(
+            f"{path}: no column {' and no column '.join(repr(name) for name in missing)}; "
+            f"it has {', '.join(columns) or 'no columns'}."
+        )
+    rows = tuple(
+        _row_from_record(record, path.parent, f"{path}, row {number}") for number, record in enumerate(records, 1)
+    )
+    if not rows:
+        raise TophitError(f"{path}: the manifest has no rows.")
+    return Manifest(rows, str(path))
+
+
+def write_manifest(manifest: Manifest, path: str | Path) -> None:
+    """Write a manifest as CSV or Parquet, atomically; images below its folder get relative paths."""
+    path = Path(path)
+    columns, records = _to_records(manifest.rows, path.resolve().parent)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replace_file(path) as temporary:
+        if path.suffix == ".parquet":
+            _write_parquet(temporary, columns, records)
+        elif path.suffix == ".csv":
+            with temporary.open("w", newline="", encoding="utf-8") as file:
+                writer = csv.DictWriter(file, columns)
+                writer.writeheader()
+                writer.writerows(records)
+        else:
+            raise UsageError(f"A manifest is written as .csv or .parquet, not as '{path.name}'.")
+
+
+def _read_csv(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            records = list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise TophitError(f"{path} is not a CSV file in UTF-8: {error}.") from error
+    for number, record in enumerate(records, 1):
+        if None in record or None in record.values():
+            raise TophitError(f"{path}, row {number}: expected {len(reader.fieldnames or [])} fields.")
+    return list(reader.fieldnames or []), records
+
+
+def _read_parquet(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise TophitError(f"{path} is not a Parquet file: {error}.") from error
+    return table.column_names, table.to_pylist()
+
+
+def _write_parquet(path: Path, columns: Sequence[str], records: list[dict[str, Any]]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: [record[name] for record in records] for name in columns})
+    pq.write_table(table, path)
+
+
+def _row_from_record(record: dict[str, Any], root: Path, where: str) -> ImageRow:
+    if record["path"] in (None, "") or record["label"] in (None, ""):
+        raise TophitError(f"{where}: path and label must not be empty.")
+    return ImageRow(
+        path=root / str(record["path"]),
+        label=str(record["label"]),
+        split=_one_of(record.get("split"), SPLITS, "test", f"{where}: split"),
+        role=_one_of(record.get("role"), ROLES, "both", f"{where}: role"),
+        box=_box_from_record(record, where),
+        metadata={name: value for name, value in record.items() if name not in _KNOWN},
+    )
+
+
+def _one_of(value: Any, choices: Sequence[str], default: str, where: str) -> str:
+    if value in (None, ""):
+        return default
+    if value not in choices:
+        near = difflib.get_close_matches(str(value), choices, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise TophitError(f"{where} is '{value}'; it must be one of {', '.join(choices)}.{hint}")
+    return str(value)
+
+
+def _box_from_record(record: dict[str, Any], where: str) -> Box | None:
+    values = [record.get(name) for name in _BOX]
+    if all(value in (None, "") for value in values):
+        return None
+    try:
+        x1, y1, x2, y2 = (float(value) for value in values)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise TophitError(f"{where}: the box needs four numbers x1 y1 x2 y2, got {values}.") from None
+    if not (0 <= x1 < x2 and 0 <= y1 < y2):
+        raise TophitError(f"{where}: the box {x1, y1, x2, y2} must have 0 <= x1 < x2 and 0 <= y1 < y2.")
+    return x1, y1, x2, y2
+
+
+def _to_records(rows: Sequence[ImageRow], root: Path) -> tuple[list[str], list[dict[str, Any]]]:
+    columns = ["path", "label", "split"]
+    if any(row.role != "both" for row in rows):
+        columns.append("role")
+    if any(row.box for row in rows):
+        columns.extend(_BOX)
+    columns.extend(dict.fromkeys(name for row in rows for name in row.metadata))
+    return columns, [_record(row, columns, root) for row in rows]
+
+
+def _record(row: ImageRow, columns: Sequence[str], root: Path) -> dict[str, Any]:
+    path = row.path.absolute()
+    values: dict[str, Any] = {
+        "path": path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path),
+        "label": row.label,
+        "split": row.split,
+        "role": row.role,
+        **dict(zip(_BOX, row.box or (None,) * 4, strict=True)),
+        **row.metadata,
+    }
+    return {name: values.get(name) for name in columns}

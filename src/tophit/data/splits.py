@@ -1,0 +1,39 @@
+"""Splits by class: no class is in two splits, as zero-shot retrieval asks."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tophit.data.manifest import ImageRow, Manifest
+from tophit.errors import UsageError
+
+
+def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[str, str]:
+    """Return class to "train" or "test"; the share is of classes, at least one class on each side."""
+    if not 0 <= test_share <= 1:
+        raise UsageError(f"The test share is a fraction from 0 to 1, not {test_share}.")
+    names = sorted(set(classes))
+    tests = _how_many(len(names), test_share)
+    order = np.random.default_rng(seed).permutation(len(names))
+    return {names[i]: "test" if rank < tests else "train" for rank, i in enumerate(order)}
+
+
+def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest:
+    """Move a share of the training classes to the split "validation"; a manifest that has one is left as it is."""
+    if share == 0 or any(row.split == "validation" for row in manifest):
+        return manifest
+    train = [row.label for row in manifest if row.split == "train"]
+    held_out = {name for name, split in split_classes(train, share, seed).items() if split == "test"}
+
+    def moved(row: ImageRow) -> ImageRow:
+        if row.split != "train" or row.label not in held_out:
+            return row
+        return ImageRow(row.path, row.label, "validation", row.role, row.box, row.metadata)
+
+    return Manifest(tuple(moved(row) for row in manifest), manifest.source)
+
+
+def _how_many(classes: int, share: float) -> int:
+    if share in (0, 1) or classes < 2:
+        return round(classes * share)
+    return min(classes - 1, max(1, round(classes * share)))

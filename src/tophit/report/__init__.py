@@ -1,0 +1,1 @@
+"""Reports: what a model does, as tables and pictures."""

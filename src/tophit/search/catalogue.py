@@ -1,0 +1,61 @@
+"""A catalogue: an index of images together with the embedder that made it, ready to be searched by image."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tophit.data.embedding import embed_rows
+from tophit.data.manifest import ImageRow
+from tophit.errors import TophitError
+from tophit.models.embedder import Embedder, ImageInput, load
+from tophit.progress import Progress
+from tophit.search.index import Hit, Index
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """An index and its embedder."""
+
+    index: Index
+    embedder: Embedder
+
+    def search(self, images: Sequence[ImageInput], k: int = 10) -> list[list[Hit]]:
+        """Return the k nearest items of each image, best first."""
+        return self.index.search(self.embedder.encode(images), k)
+
+
+def build_catalogue(
+    embedder: Embedder, rows: Sequence[ImageRow], folder: str | Path, progress: Progress | None = None
+) -> tuple[Catalogue, dict[int, str]]:
+    """Embed rows, write index and embedder into a folder, and return them with the reasons for unreadable images.
+
+    An item's id is its image's absolute path (with its box, if it has one); its metadata are label, split and what
+    else the manifest says.
+    """
+    embedded = embed_rows(embedder, rows, progress)
+    if not embedded.rows:
+        reasons = "; ".join(list(embedded.bad.values())[:3])
+        raise TophitError(f"None of the {len(rows)} images could be read: {reasons}")
+    chosen = [rows[i] for i in embedded.rows]
+    metadata = [
+        {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **row.metadata} for row in chosen
+    ]
+    index = Index.build(embedded.vectors, [_item_id(row) for row in chosen], metadata, embedder.fingerprint())
+    folder = Path(folder)
+    embedder.save(folder / "embedder")
+    index.save(folder)
+    return Catalogue(index, embedder), embedded.bad
+
+
+def open_catalogue(folder: str | Path) -> Catalogue:
+    """Open an index with its embedder, refusing an embedder that did not make it."""
+    index = Index.open(folder)
+    embedder = load(Path(folder) / "embedder")
+    if embedder.fingerprint() != index.fingerprint:
+        raise TophitError(f"The embedder in {folder} is not the one that made the index; build the index anew.")
+    return Catalogue(index, embedder)
+
+
+def _item_id(row: ImageRow) -> str:
+    path = str(row.path.absolute())
+    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"

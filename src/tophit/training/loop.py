@@ -1,0 +1,295 @@
+"""The training loop: epochs of steps, evaluations, checkpoints; interrupted anywhere, it continues exactly."""
+
+import math
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+
+from tophit.data.folders import open_data
+from tophit.data.manifest import Manifest
+from tophit.data.splits import hold_out_validation
+from tophit.errors import Interrupted, TophitError, UsageError
+from tophit.losses import ProxyAnchorLoss
+from tophit.methods import PlainMethod
+from tophit.models.embedder import Embedder, build_embedder, load
+from tophit.progress import View
+from tophit.recipe import Recipe
+from tophit.training.evaluate import evaluate_rows
+from tophit.training.run import Log, Run
+from tophit.training.sources import BadImages, FeatureSource, ImageSource
+
+
+def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> dict[str, Any]:
+    """Train by a recipe into a new run folder and return its result: metrics on validation and test classes."""
+    run = Run(Path(folder))
+    if run.checkpoint_path.exists():
+        raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or name another folder.")
+    return _Training(run, recipe, view or View()).run_to_end()
+
+
+def resume(folder: str | Path, view: View | None = None) -> dict[str, Any]:
+    """Continue a run from its last checkpoint, as if it had never stopped; a finished run returns its result."""
+    run = Run.open(folder)
+    result = run.result()
+    return result if result is not None else _Training(run, run.recipe(), view or View()).run_to_end()
+
+
+@dataclass
+class _Position:
+    """Where a run stands; saved in every checkpoint."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch already learned from
+    best_value: float = -math.inf
+    best_epoch: int = 0
+    seconds: float = 0.0
+    bad: dict[str, str] = field(default_factory=dict)
+
+
+class _Training:
+    """One run in progress."""
+
+    def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
+        self.run, self.recipe, self.view = run, recipe, view
+        torch.manual_seed(recipe.seed)
+        manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
+        self.manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
+        self.validation = self.manifest.where("validation")
+        self.embedder = _make_embedder(recipe)
+        self.bad = BadImages(recipe.data.max_bad_images, view.note)
+        self.source = self._make_source(_training_rows(self.manifest))
+        loss = ProxyAnchorLoss(self.source.classes, self.embedder.dim, recipe.loss.alpha, recipe.loss.margin).to(
+            self.embedder.device
+        )
+        self.method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
+        self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
+        self.base_lrs = [group["lr"] for group in self.method.optimizer.param_groups]
+        self.position = _Position()
+        log_bytes = self._restore()
+        run.begin(recipe)
+        self.log = Log(run, log_bytes, self.position.step)
+        self.last_save = self.started = time.monotonic()
+        self.seconds_before = self.position.seconds
+
+    def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
+        if self.recipe.embedder.trainable == "head":
+            return FeatureSource(self.recipe, self.embedder, train, self.bad, self.view.track("Features"))
+        return ImageSource(self.recipe, self.embedder, train, self.bad)
+
+    def run_to_end(self) -> dict[str, Any]:
+        """Learn through the remaining epochs, then measure the best embedder on the test classes."""
+        try:
+            with _stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
+                while self.position.epoch < self.recipe.schedule.epochs:
+                    self._learn_epoch(stop)
+            result = self._result()
+            self.run.write_result(result)
+            return result
+        finally:
+            self.log.close()
+
+    def _learn_epoch(self, stop: "_Stop") -> None:
+        position = self.position
+        self._set_modes()
+        for inputs, labels in self.source.batches(position.epoch, position.batch):
+            if len(labels):
+                self._learn_step(inputs, labels)
+            position.step += 1
+            position.batch += 1
+            if stop.asked:
+                self._save()
+                raise Interrupted(
+                    f"Stopped at step {position.step}. Continue with: tophit train --resume {self.run.folder}"
+                )
+            if time.monotonic() - self.last_save >= 60 * self.recipe.checkpoint.minutes:
+                self._save()
+        position.epoch, position.batch = position.epoch + 1, 0
+        last = position.epoch == self.recipe.schedule.epochs
+        if last or position.epoch % self.recipe.evaluation.every == 0:
+            self._evaluate()
+            self._save()
+
+    def _learn_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        factor = learning_rate_factor(self.recipe.schedule.decay, self.position.step / self.total_steps)
+        for group, lr in zip(self.method.optimizer.param_groups, self.base_lrs, strict=True):
+            group["lr"] = lr * factor
+        values = self.method.step(inputs, labels)
+        if not math.isfinite(values["loss"]):
+            raise TophitError(
+                f"The loss became {values['loss']} at step {self.position.step + 1}; lower optimizer.head.lr or "
+                f"optimizer.backbone.lr. The last good checkpoint is in {self.run.folder}."
+            )
+        self.log.write(self.position.step + 1, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
+        self.view.step(values["loss"])
+
+    def _set_modes(self) -> None:
+        """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
+        recipe = self.recipe
+        learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
+        self.embedder.backbone.requires_grad_(learns)
+        self.embedder.train()
+        if not learns or recipe.embedder.freeze_batch_norm:
+            for module in self.embedder.backbone.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+
+    def _evaluate(self) -> None:
+        """Measure on the validation classes and keep the embedder if it is the best so far (or there are none)."""
+        position = self.position
+        if len(self.validation) < 2:
+            position.best_epoch = position.epoch
+            self.embedder.save(self.run.best)
+            return
+        name = self.recipe.evaluation.metric
+        metrics = evaluate_rows(
+            self.embedder,
+            self.validation.rows,
+            on_bad=lambda row, reason: self.bad.add(f"validation row {row + 1}", reason),
+            metrics=[name],
+            final=False,
+        )
+        self.log.write(position.step, {"epoch": position.epoch, **{f"validation/{k}": v for k, v in metrics.items()}})
+        self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
+        if metrics[name] > position.best_value:
+            position.best_value, position.best_epoch = metrics[name], position.epoch
+            self.embedder.save(self.run.best)
+
+    def _result(self) -> dict[str, Any]:
+        position = self.position
+        self.run.write_bad_images(self.bad.reasons)
+        result: dict[str, Any] = {
+            "best_epoch": position.best_epoch,
+            "validation": {self.recipe.evaluation.metric: position.best_value} if len(self.validation) > 1 else {},
+            "steps": position.step,
+            "seconds": round(self._seconds(), 1),
+            "test": {},
+            "intervals": {},
+        }
+        test = self.manifest.where("test")
+        if len(test) > 1:
+            metrics = evaluate_rows(
+                load(self.run.best),
+                test.rows,
+                confidence=0.95,
+                on_bad=lambda row, reason: self.bad.add(f"test row {row + 1}", reason),
+                progress=self.view.track("Test"),
+            )
+            result |= {"test": dict(metrics), "intervals": metrics.intervals}
+        return result
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self.started
+
+    def _save(self) -> None:
+        """Write everything that is needed to continue exactly."""
+        self.position.seconds = self._seconds()
+        self.position.bad = self.bad.reasons
+        self.run.save_checkpoint(
+            {
+                "position": vars(self.position),
+                "embedder": _learned_state(self.embedder),
+                "method": self.method.state_dict(),
+                "random": torch.get_rng_state(),
+                "log_bytes": self.log.flush(),
+            }
+        )
+        self.last_save = time.monotonic()
+
+    def _restore(self) -> int:
+        """Load the checkpoint, if there is one, and return how much of the log belongs to it."""
+        state = self.run.load_checkpoint()
+        if state is None:
+            return 0
+        self.position = _Position(**state["position"])
+        self.embedder.load_state_dict(state["embedder"], strict=False)
+        self.method.load_state_dict(state["method"])
+        torch.set_rng_state(state["random"])
+        self.bad.reasons = dict(self.position.bad)
+        return state["log_bytes"]
+
+
+def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
+    """Return AdamW with the groups backbone (if it is trainable), head and the loss's own parameters."""
+    groups = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
+    if recipe.embedder.trainable == "all":
+        groups.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
+    return torch.optim.AdamW(
+        [
+            {"params": list(module.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}
+            for module, settings in groups
+        ]
+    )
+
+
+def learning_rate_factor(decay: str, progress: float) -> float:
+    """Return the factor on every learning rate at a share of all steps: 1 to 0 along a cosine, or always 1."""
+    return 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1.0
+
+
+def _make_embedder(recipe: Recipe) -> Embedder:
+    fields = recipe.embedder
+    embedder = build_embedder(
+        fields.backbone, fields.weights, fields.pooling, fields.p, fields.dim, fields.size, fields.crop, fields.squash
+    )
+    embedder.trained = fields.trainable
+    return embedder.to(choose_device(recipe.device))
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the named device; ``auto`` takes a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"The device '{name}' is not to be had here: {str(error).splitlines()[0]}") from error
+
+
+def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
+    """Return the weights that training changes: a frozen backbone is built again from the recipe."""
+    state = embedder.state_dict()
+    return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}
+
+
+def _training_rows(manifest: Manifest) -> Manifest:
+    train = manifest.where("train")
+    if len(set(train.labels)) < 2:
+        raise TophitError(
+            f"{manifest.source}: training needs images of at least two classes in the split 'train', "
+            f"there are {len(set(train.labels))}."
+        )
+    return train
+
+
+class _Stop:
+    asked = False
+
+
+@contextmanager
+def _stop_signals() -> Iterator[_Stop]:
+    """Turn the first Ctrl-C or SIGTERM into a stop after the current step; a second one stops at once."""
+    stop = _Stop()
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs it handles signals
+        before = {}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,117 @@
+"""Where a training step's inputs come from: images read again each epoch, or cached features of a frozen backbone."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from tophit.batches import BalancedBatchSampler, RandomBatchSampler
+from tophit.data.dataset import Augmentation, Batch, ImageDataset, image_loader
+from tophit.data.features import cached_features
+from tophit.data.manifest import Manifest
+from tophit.errors import TophitError
+from tophit.models.embedder import Embedder
+from tophit.progress import Progress
+from tophit.recipe import Recipe
+
+Sampler = BalancedBatchSampler | RandomBatchSampler
+
+
+class BadImages:
+    """Counts unreadable images and stops the run when there are more than the recipe allows."""
+
+    def __init__(self, limit: int, note: Callable[[str], None]) -> None:
+        self.limit = limit
+        self.note = note
+        self.reasons: dict[str, str] = {}
+
+    def add(self, where: str, reason: str) -> None:
+        """Note an image once; too many of them raise."""
+        if where in self.reasons:
+            return
+        self.reasons[where] = reason
+        if len(self.reasons) > self.limit:
+            listed = "\n".join(f"  {place}: {why}" for place, why in list(self.reasons.items())[:10])
+            count = len(self.reasons)
+            raise TophitError(f"{count} unreadable images, data.max_bad_images allows {self.limit}:\n{listed}")
+        self.note(f"Skipped an unreadable image, {where}: {reason}")
+
+
+class Source(Protocol):
+    """Gives a training loop its batches, and embeds rows for evaluation."""
+
+    sampler: Sampler
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield (inputs, labels) of an epoch's batches from number ``first`` on."""
+        ...
+
+    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to embeddings."""
+        ...
+
+
+def make_sampler(recipe: Recipe, labels: Sequence[int]) -> Sampler:
+    """Return the batch sampler the recipe names."""
+    batches = recipe.batches
+    if batches.sampler == "random":
+        return RandomBatchSampler(len(labels), batches.size, recipe.seed)
+    return BalancedBatchSampler(labels, batches.classes, batches.per_class, recipe.seed, batches.repeat_small_classes)
+
+
+class FeatureSource:
+    """Cached features: a batch is a look-up, so head training takes seconds."""
+
+    def __init__(
+        self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages, progress: Progress | None
+    ) -> None:
+        features = cached_features(embedder, train.rows, progress)
+        for row, reason in features.bad.items():
+            bad.add(f"training row {row + 1}", reason)
+        self.embedder = embedder
+        self.features = torch.from_numpy(features.values).to(embedder.device)
+        names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
+        self.classes = len(names)
+        self.labels = torch.from_numpy(labels).to(embedder.device)
+        self.sampler = make_sampler(recipe, labels.tolist())
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield (features, labels) of an epoch's batches from number ``first`` on."""
+        self.sampler.epoch = epoch
+        for rows in islice(self.sampler, first, None):
+            yield self.features[rows], self.labels[rows]
+
+    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map features (N, channels) to embeddings (N, dim)."""
+        return self.embedder.embed_features(inputs)
+
+
+class ImageSource:
+    """Images read and augmented anew each epoch, for training the whole network."""
+
+    def __init__(self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages) -> None:
+        self.embedder = embedder
+        self.bad = bad
+        self.workers = recipe.data.workers
+        augmentation = Augmentation(recipe.seed, recipe.augment.scale, recipe.augment.flip)
+        self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation)
+        names, labels = np.unique(np.asarray(train.labels), return_inverse=True)
+        self.classes = len(names)
+        self.labels = torch.from_numpy(labels)
+        self.sampler = make_sampler(recipe, labels.tolist())
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield (images, labels) of an epoch's batches from number ``first`` on."""
+        self.sampler.epoch = self.dataset.epoch = epoch
+        device = self.embedder.device
+        batch: Batch
+        for batch in image_loader(self.dataset, list(islice(self.sampler, first, None)), self.workers):
+            for row, reason in batch.bad.items():
+                self.bad.add(f"training row {row + 1}", reason)
+            yield batch.images.to(device), self.labels[batch.rows].to(device)
+
+    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map images (N, 3, H, W) to embeddings (N, dim)."""
+        return self.embedder(inputs)
