@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from tophit import __version__
@@ -271,10 +272,10 @@ def data_check(
 def _print_recipe_fields() -> None:
     from tophit.recipe import recipe_fields, recipe_names
 
-    table = Table("field", "type", "default", "meaning", title=f"Recipe (shipped: {', '.join(recipe_names())})")
-    for row in recipe_fields():
-        table.add_row(*(escape(cell) for cell in row))
-    console.print(table)
+    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {', '.join(recipe_names())}.\n")
+    for path, kind, default, description in recipe_fields():
+        console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
+        console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
 
 
 def _print_result(folder: Path, result: dict[str, Any]) -> None:

@@ -46,9 +46,9 @@ def retrieval_metrics(
     """Return recall@k (hit rate), precision@k, nDCG@k, mAP, MAP@R and R-precision of embeddings (N, d).
 
     Labels are any integers or strings. With ``gallery`` (M, d) and ``gallery_labels`` the embeddings search the
-    gallery, else each other. ``confidence`` (such as 0.95) adds bootstrap intervals over classes. Queries without a relevant
-    item are left out of the means (``"skip"``) or count as 0 (``"zero"``). Where some queries are in the gallery too,
-    ``own_items`` gives each query's gallery index, -1 for none; that item is left out of its own ranking.
+    gallery, else each other. ``confidence`` (such as 0.95) adds bootstrap intervals over classes. Queries without a
+    relevant item are left out of the means (``"skip"``) or count as 0 (``"zero"``). Where some queries are in the
+    gallery too, ``own_items`` gives each query's gallery index, -1 for none; that item is left out of its ranking.
     """
     if (gallery is None) != (gallery_labels is None):
         raise ValueError("gallery and gallery_labels go together")
