@@ -40,6 +40,10 @@ def metrics_of_vectors(
     """Return retrieval metrics of vectors (N, d) that belong to rows (N)."""
     if len(rows) < 2:
         raise TophitError(f"Retrieval needs at least two readable images to evaluate on; there are {len(rows)}.")
+    if not np.isfinite(vectors).all():
+        raise TophitError(
+            "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
+        )
     labels = np.asarray([row.label for row in rows])
     roles = np.asarray([row.role for row in rows])
     extra = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}

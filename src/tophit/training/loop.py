@@ -165,7 +165,6 @@ class _Training:
 
     def _result(self) -> dict[str, Any]:
         position = self.position
-        self.run.write_bad_images(self.bad.reasons)
         result: dict[str, Any] = {
             "best_epoch": position.best_epoch,
             "validation": {self.recipe.evaluation.metric: position.best_value} if len(self.validation) > 1 else {},
@@ -184,6 +183,7 @@ class _Training:
                 progress=self.view.track("Test"),
             )
             result |= {"test": dict(metrics), "intervals": metrics.intervals}
+        self.run.write_bad_images(self.bad.reasons)
         return result
 
     def _seconds(self) -> float:
