@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a worker on each core already; before torch is imported
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
@@ -50,13 +52,15 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tophit() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command line in a process of its own, as a user does."""
 
-    def run(*arguments: object, check: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, check: int | None = 0, timeout: float = 300, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             [sys.executable, "-m", "tophit.cli", *map(str, arguments)],
             capture_output=True,
             text=True,
             env={**os.environ, "COLUMNS": "200", **environment},
-            timeout=300,
+            timeout=timeout,
         )
         assert check is None or done.returncode == check, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done

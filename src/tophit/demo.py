@@ -14,7 +14,7 @@ from tophit.evaluation import RetrievalMetrics
 from tophit.files import write_text
 from tophit.models.embedder import build_embedder, load
 from tophit.progress import View
-from tophit.recipe import Recipe, read_recipe
+from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
@@ -26,9 +26,8 @@ QUERIES = 8
 RESULTS = 10
 
 
-def run_demo(folder: Path, console: Console, view: View) -> None:
+def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None:
     """Build the icon set, train, evaluate on unseen classes, index, search; print and draw the results."""
-    recipe = read_recipe("icons")
     console.print("[bold]1. Data[/]: the same icon in independent icon families", highlight=False)
     manifest = icon_set(progress=view.track("Drawing"))
     test = manifest.where("test")

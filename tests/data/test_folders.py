@@ -95,7 +95,9 @@ def test_validation_classes_come_out_of_training_and_only_once(pictures: Path) -
     manifest = manifest_from_folder(pictures, 0.5)
     held = hold_out_validation(manifest, 0.25, seed=0)
     splits = {split: set(held.where(split).labels) for split in ("train", "validation", "test")}
-    assert [len(splits[name]) for name in ("train", "validation", "test")] == [3, 1, 4]
+    assert [len(splits[name]) for name in ("train", "validation", "test")] == [2, 2, 4]
     assert splits["test"] == set(manifest.where("test").labels)
     assert hold_out_validation(held, 0.5, seed=1).rows == held.rows
     assert hold_out_validation(manifest, 0, seed=0).rows == manifest.rows
+    few = manifest_from_folder(pictures, 0.625)
+    assert hold_out_validation(few, 0.25, seed=0).rows == few.rows  # three classes: none to spare

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tophit
 from tophit.data.folders import open_data
@@ -52,7 +53,9 @@ def test_a_run_holds_its_recipe_log_best_embedder_and_result(pictures: Path, tmp
     assert result["validation"] == {"MAP@R": best}
     assert evaluated[result["best_epoch"] - 1]["validation/MAP@R"] == best
     assert (tmp_path / "run" / "recipe.yaml").read_text() == recipe.to_yaml()
-    assert any((tmp_path / "run" / "tensorboard").glob("events*"))
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert [event.value for event in board.Scalars("loss")] == pytest.approx([line["loss"] for line in steps])
+    assert len(board.Scalars("validation/MAP@R")) == 3
     test = open_data(str(pictures)).where("test")
     measured = evaluate_rows(tophit.load(tmp_path / "run"), test.rows)
     assert result["test"] == pytest.approx(dict(measured))
@@ -150,6 +153,20 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(pictures: Path, tmp_path: 
     assert resume(tmp_path / "run") == json.loads(json.dumps(result))
     with pytest.raises(UsageError, match="There is no run in"):
         resume(tmp_path / "nothing")
+
+
+def test_a_run_is_not_continued_on_other_data(pictures: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(pictures, tmp_path / "data")
+    train(small_recipe(folder, schedule={"epochs": 1}), tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    next(folder.rglob("*.png")).unlink()
+    with pytest.raises(TophitError, match=r"not those that the run in .* began with"):
+        resume(tmp_path / "run")
+
+
+def test_with_too_few_classes_for_validation_the_last_epoch_is_kept(pictures: Path, tmp_path: Path) -> None:
+    result = train(small_recipe(pictures, data={"test_share": 0.7}, schedule={"epochs": 2}), tmp_path / "run")
+    assert (result["best_epoch"], result["validation"]) == (2, {})
 
 
 def test_a_damaged_checkpoint_is_named(pictures: Path, tmp_path: Path) -> None:
