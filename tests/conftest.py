@@ -10,13 +10,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # there is a worker on each core 
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image, ImageDraw
+
+from tophit.data.icons import icon_set
+from tophit.data.manifest import Manifest
 
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the tests out of the user's cache."""
-    folder = tmp_path_factory.mktemp("cache")
+    """Keep the tests out of the user's cache; the workers share one."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tophit-cache"
+    folder.mkdir(exist_ok=True)
     before = os.environ.get("TOPHIT_CACHE")
     os.environ["TOPHIT_CACHE"] = str(folder)
     yield folder
@@ -24,6 +30,13 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["TOPHIT_CACHE"]
     else:
         os.environ["TOPHIT_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def icons(own_cache: Path) -> Manifest:
+    """The demo set, drawn once by whichever worker comes first."""
+    with FileLock(own_cache / "icons.lock"):
+        return icon_set()
 
 
 def draw_picture(kind: int, seed: int, side: int = 32) -> Image.Image:

@@ -26,7 +26,7 @@ def check_results(folder: Path, printed: str) -> None:
         assert sheet.width > 1000
 
 
-@pytest.mark.xdist_group("icons")
+@pytest.mark.usefixtures("icons")
 def test_the_demo_goes_from_fonts_to_a_search_and_reuses_what_is_there(tmp_path: Path) -> None:
     recipe = read_recipe("icons", ["embedder.trainable=head", "schedule.epochs=15", "optimizer.head.lr=3e-3"])
     times = []

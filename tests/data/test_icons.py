@@ -11,13 +11,6 @@ from tophit.data.icons import SIDE, icon_set, pixel_vectors
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError
 
-pytestmark = pytest.mark.xdist_group("icons")  # one worker builds the set
-
-
-@pytest.fixture(scope="module")
-def icons() -> Manifest:
-    return icon_set()
-
 
 def test_the_set_has_the_size_its_documentation_states(icons: Manifest) -> None:
     sizes = Counter(icons.labels)
