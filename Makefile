@@ -10,24 +10,25 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.created:
-	$(PYTHON) -c 'import sys; sys.exit("Tophit needs Python 3.11 or newer; set PYTHON=python3.11") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tophit needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing Tophit with the demo into $(VENV) (a minute or two) ..."
-	$(PIP) -e '.[demo,onnx]'
+	@$(PIP) -e '.[demo,onnx]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV) ..."
-	$(PIP) -e '.[demo,onnx,dev]'
+	@$(PIP) -e '.[demo,onnx,dev]'
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv and install Tophit with the demo
 
 demo: $(VENV)/.installed ## From icon fonts to a search, in about four minutes
-	$(BIN)/tophit demo
+	@$(BIN)/tophit demo
 
 test: $(VENV)/.installed-dev ## Run the tests
 	$(BIN)/python -m pytest

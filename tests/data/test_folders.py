@@ -8,7 +8,7 @@ from tophit.data.folders import (
     manifest_from_query_gallery,
     open_data,
     open_images,
-    rows_of_split,
+    part_of,
 )
 from tophit.data.splits import hold_out_validation, split_classes
 from tophit.errors import TophitError, UsageError
@@ -80,9 +80,9 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
     touch(tmp_path / "a" / "1.jpg", tmp_path / "b" / "1.jpg")
     manifest = manifest_from_folder(tmp_path)
     with pytest.raises(TophitError, match="no images in the split 'validation'"):
-        rows_of_split(manifest, "validation")
+        part_of(manifest, "validation")
     with pytest.raises(UsageError, match="train, validation, test or all, not 'tset'"):
-        rows_of_split(manifest, "tset")
+        part_of(manifest, "tset")
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, 0), (0.01, 1), (0.5, 5), (0.99, 9), (1, 10)])

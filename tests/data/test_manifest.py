@@ -37,6 +37,13 @@ def test_images_below_the_manifest_get_relative_paths_so_that_the_folder_can_mov
     assert read_manifest(tmp_path / "new" / "m.csv").rows[0].path == tmp_path / "new" / "images" / "a.png"
 
 
+def test_a_part_of_a_manifest_knows_its_rows_numbers(tmp_path: Path) -> None:
+    splits = ["test", "train", "test", "train"]
+    manifest = Manifest(tuple(ImageRow(tmp_path / f"{i}.png", "x", split) for i, split in enumerate(splits)))
+    assert [manifest.where("train").number(i) for i in range(2)] == [2, 4]
+    assert manifest.number(2) == 3
+
+
 def test_a_spreadsheets_byte_order_mark_and_missing_optional_columns_are_fine(tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_bytes(b"\xef\xbb\xbfpath,label\r\na.png,1\r\n")
     row = read_manifest(tmp_path / "m.csv").rows[0]

@@ -53,7 +53,7 @@ class _Position:
     best_value: float = -math.inf
     best_epoch: int = 0
     seconds: float = 0.0
-    bad: dict[str, str] = field(default_factory=dict)
+    bad: dict[int, str] = field(default_factory=dict)
 
 
 class _Training:
@@ -156,7 +156,7 @@ class _Training:
         name = self.recipe.evaluation.metric
         embedded = self.source.validation_vectors()
         for row, reason in embedded.bad.items():
-            self.bad.add(f"validation row {row + 1}", reason)
+            self.bad.add(self.validation.number(row), reason)
         metrics = metrics_of_vectors(embedded.vectors, [self.validation.rows[i] for i in embedded.rows], metrics=[name])
         self.log.write(position.step, {"epoch": position.epoch, **{f"validation/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
@@ -180,7 +180,7 @@ class _Training:
                 load(self.run.best),
                 test.rows,
                 confidence=0.95,
-                on_bad=lambda row, reason: self.bad.add(f"test row {row + 1}", reason),
+                on_bad=lambda row, reason: self.bad.add(test.number(row), reason),
                 progress=self.view.track("Test"),
             )
             result |= {"test": dict(metrics), "intervals": metrics.intervals}

@@ -68,7 +68,7 @@ class Run:
         """Mark the run as finished, with its measurements."""
         write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
 
-    def write_bad_images(self, reasons: dict[str, str]) -> None:
+    def write_bad_images(self, reasons: dict[int, str]) -> None:
         """List the images that could not be used, with the reasons."""
         path = self.folder / "bad_images.csv"
         with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:

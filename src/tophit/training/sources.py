@@ -26,18 +26,18 @@ class BadImages:
     def __init__(self, limit: int, note: Callable[[str], None]) -> None:
         self.limit = limit
         self.note = note
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[int, str] = {}
 
-    def add(self, where: str, reason: str) -> None:
-        """Note an image once; too many of them raise."""
-        if where in self.reasons:
+    def add(self, row: int, reason: str) -> None:
+        """Note the image in a row of the manifest (from 1), once; too many of them raise."""
+        if row in self.reasons:
             return
-        self.reasons[where] = reason
+        self.reasons[row] = reason
         if len(self.reasons) > self.limit:
-            listed = "\n".join(f"  {place}: {why}" for place, why in list(self.reasons.items())[:10])
+            listed = "\n".join(f"  row {number}: {why}" for number, why in list(self.reasons.items())[:10])
             count = len(self.reasons)
             raise TophitError(f"{count} unreadable images, data.max_bad_images allows {self.limit}:\n{listed}")
-        self.note(f"Skipped an unreadable image, {where}: {reason}")
+        self.note(f"Skipped an unreadable image, row {row}: {reason}")
 
 
 class Source(Protocol):
@@ -81,7 +81,7 @@ class FeatureSource:
     ) -> None:
         features = cached_features(embedder, train.rows, progress)
         for row, reason in features.bad.items():
-            bad.add(f"training row {row + 1}", reason)
+            bad.add(train.number(row), reason)
         self.embedder = embedder
         self.validation = cached_features(embedder, validation.rows, progress)
         self.features = torch.from_numpy(features.values).to(embedder.device)
@@ -113,6 +113,7 @@ class ImageSource:
         self, recipe: Recipe, embedder: Embedder, train: Manifest, validation: Manifest, bad: BadImages
     ) -> None:
         self.embedder = embedder
+        self.train = train
         self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
@@ -130,7 +131,7 @@ class ImageSource:
         batch: Batch
         for batch in image_loader(self.dataset, list(islice(self.sampler, first, None)), self.workers):
             for row, reason in batch.bad.items():
-                self.bad.add(f"training row {row + 1}", reason)
+                self.bad.add(self.train.number(row), reason)
             yield batch.images.to(device), self.labels[batch.rows].to(device)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
