@@ -8,11 +8,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
-from rich.table import Table
+from rich.table import Column, Table
 
 from tophit import __version__
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.report.tables import metric_list
+from tophit.report.tables import metric_list, metrics_table
 
 app = typer.Typer(
     help="Train image embeddings whose first page of results is right, prove it, and search with them.",
@@ -285,11 +285,18 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
         highlight=False,
     )
     if result["test"]:
+        console.print("On the test classes (%, 95% interval over classes):")
         console.print(metric_list(result["test"], result["intervals"]))
+    if result.get("before"):
+        models = {
+            "backbone before training": (result["before"], result["before_intervals"]),
+            "trained": (result["test"], result["intervals"]),
+        }
+        console.print(metrics_table(models))
 
 
 def _hits_table(query: Path, hits: Any) -> Table:
-    table = Table("rank", "score", "label", "path", title=escape(str(query)))
+    table = Table("rank", "score", "label", Column("path", overflow="fold"), title=escape(str(query)))
     for hit in hits:
         path, label = hit.metadata.get("path", hit.id), hit.metadata.get("label", "")
         table.add_row(str(hit.rank), f"{hit.score:.4f}", escape(str(label)), escape(str(path)))

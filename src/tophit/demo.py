@@ -12,7 +12,7 @@ from tophit.data.icons import icon_set, pixel_vectors
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.evaluation import RetrievalMetrics
 from tophit.files import write_text
-from tophit.models.embedder import build_embedder, load
+from tophit.models.embedder import load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
@@ -20,6 +20,7 @@ from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.training import resume, train
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
+from tophit.training.loop import make_embedder
 from tophit.training.run import Run
 
 QUERIES = 8
@@ -55,11 +56,8 @@ def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None
 
 def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:
     """Measure what there is before training: pixels, the pretrained features, and those through an untrained head."""
-    fields = recipe.embedder
     torch.manual_seed(recipe.seed)
-    settings = {"size": fields.size, "crop": fields.crop}
-    features = build_embedder(fields.backbone, fields.weights, **settings)  # type: ignore[arg-type]
-    untrained = build_embedder(fields.backbone, fields.weights, dim=fields.dim, **settings)  # type: ignore[arg-type]
+    features, untrained = make_embedder(recipe, head=False), make_embedder(recipe)
     return {
         "raw pixels": _plain(metrics_of_vectors(pixel_vectors(test), test.rows, 0.95)),
         "pretrained backbone, no head": _plain(

@@ -67,7 +67,8 @@ class _Training:
         self.validation = self.manifest.where("validation")
         if recipe.data.validation_share and not len(self.validation):
             view.note("Too few training classes to hold some out for validation: the last epoch will be kept.")
-        self.embedder = _make_embedder(recipe)
+        self.embedder = make_embedder(recipe)
+        self.embedder.trained = recipe.embedder.trainable
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(_training_rows(self.manifest))
         loss = ProxyAnchorLoss(self.source.classes, self.embedder.dim, recipe.loss.alpha, recipe.loss.margin).to(
@@ -171,21 +172,26 @@ class _Training:
             "validation": {self.recipe.evaluation.metric: position.best_value} if len(self.validation) > 1 else {},
             "steps": position.step,
             "seconds": round(self._seconds(), 1),
-            "test": {},
-            "intervals": {},
         }
         test = self.manifest.where("test")
-        if len(test) > 1:
-            metrics = evaluate_rows(
-                load(self.run.best),
-                test.rows,
-                confidence=0.95,
-                on_bad=lambda row, reason: self.bad.add(test.number(row), reason),
-                progress=self.view.track("Test"),
-            )
-            result |= {"test": dict(metrics), "intervals": metrics.intervals}
+        result |= self._test(load(self.run.best), test, "test", "intervals")
+        if self.recipe.embedder.weights != "random":
+            result |= self._test(make_embedder(self.recipe, head=False), test, "before", "before_intervals")
         self.run.write_bad_images(self.bad.reasons)
         return result
+
+    def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
+        """Measure an embedder on the test classes; nothing if there are none."""
+        if len(test) < 2:
+            return {metrics_name: {}, intervals_name: {}}
+        metrics = evaluate_rows(
+            embedder,
+            test.rows,
+            confidence=0.95,
+            on_bad=lambda row, reason: self.bad.add(test.number(row), reason),
+            progress=self.view.track("Test"),
+        )
+        return {metrics_name: dict(metrics), intervals_name: metrics.intervals}
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
@@ -242,12 +248,13 @@ def learning_rate_factor(decay: str, progress: float) -> float:
     return 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1.0
 
 
-def _make_embedder(recipe: Recipe) -> Embedder:
+def make_embedder(recipe: Recipe, head: bool = True) -> Embedder:
+    """Build the recipe's embedder as it is before training, with an untrained head or with none."""
     fields = recipe.embedder
+    dim = fields.dim if head else None
     embedder = build_embedder(
-        fields.backbone, fields.weights, fields.pooling, fields.p, fields.dim, fields.size, fields.crop, fields.squash
+        fields.backbone, fields.weights, fields.pooling, fields.p, dim, fields.size, fields.crop, fields.squash
     )
-    embedder.trained = fields.trainable
     return embedder.to(choose_device(recipe.device))
 
 
