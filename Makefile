@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# torch first and alone: constraints.txt pins the release whose wheel is small on machines without a GPU.
+# constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-slow lint format bench clean
@@ -45,8 +45,7 @@ format: $(VENV)/.installed-dev ## Format and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev ## Measure, side by side in one run
-	$(BIN)/python -m benchmarks.features
-	$(BIN)/python -m benchmarks.training
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean: ## Remove .venv and what tools left behind (runs stay)
 	rm -rf $(VENV) .pytest_cache .ruff_cache

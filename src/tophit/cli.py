@@ -77,8 +77,9 @@ def demo(
     """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search."""
     from tophit.demo import run_demo
     from tophit.progress import TerminalView
+    from tophit.recipe import read_recipe
 
-    run_demo(folder, console, TerminalView(console))
+    run_demo(read_recipe("icons"), folder, console, TerminalView(console))
 
 
 @app.command(

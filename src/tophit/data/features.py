@@ -36,7 +36,7 @@ def cached_features(
     embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, folder: Path | None = None
 ) -> Features:
     """Return the backbone's pooled features of every row, computing only those the cache does not have."""
-    engine = feature_engine(embedder)
+    engine = feature_engine(embedder, len(rows))
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
     keys = [_content_key(row) for row in rows]

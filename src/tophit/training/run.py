@@ -29,8 +29,10 @@ class Run:
         return run
 
     def begin(self, recipe: Recipe) -> None:
-        """Make the folder and save the recipe in it."""
+        """Make the folder, save the recipe in it, and remove what a killed process left half written."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(f".{self.checkpoint_path.name}.*"):
+            leftover.unlink()
         write_text(self.recipe_path, recipe.to_yaml())
 
     @property

@@ -9,6 +9,7 @@ import torch
 
 from tophit.batches import BalancedBatchSampler, RandomBatchSampler
 from tophit.data.dataset import Augmentation, Batch, ImageDataset, image_loader
+from tophit.data.embedding import EmbeddedRows, embed_rows
 from tophit.data.features import cached_features
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError
@@ -40,9 +41,10 @@ class BadImages:
 
 
 class Source(Protocol):
-    """Gives a training loop its batches, and embeds rows for evaluation."""
+    """Gives a training loop its batches, and the vectors of the validation rows."""
 
     sampler: Sampler
+    classes: int
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield (inputs, labels) of an epoch's batches from number ``first`` on."""
@@ -50,6 +52,10 @@ class Source(Protocol):
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map a batch's inputs to embeddings."""
+        ...
+
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows with the embedder as it is now."""
         ...
 
 
@@ -65,12 +71,19 @@ class FeatureSource:
     """Cached features: a batch is a look-up, so head training takes seconds."""
 
     def __init__(
-        self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages, progress: Progress | None
+        self,
+        recipe: Recipe,
+        embedder: Embedder,
+        train: Manifest,
+        validation: Manifest,
+        bad: BadImages,
+        progress: Progress | None,
     ) -> None:
         features = cached_features(embedder, train.rows, progress)
         for row, reason in features.bad.items():
             bad.add(f"training row {row + 1}", reason)
         self.embedder = embedder
+        self.validation = cached_features(embedder, validation.rows, progress)
         self.features = torch.from_numpy(features.values).to(embedder.device)
         names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
         self.classes = len(names)
@@ -87,12 +100,20 @@ class FeatureSource:
         """Map features (N, channels) to embeddings (N, dim)."""
         return self.embedder.embed_features(inputs)
 
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows from their features."""
+        features = self.validation
+        return EmbeddedRows(self.embedder.embed_arrays(features.values), features.rows, features.bad)
+
 
 class ImageSource:
     """Images read and augmented anew each epoch, for training the whole network."""
 
-    def __init__(self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages) -> None:
+    def __init__(
+        self, recipe: Recipe, embedder: Embedder, train: Manifest, validation: Manifest, bad: BadImages
+    ) -> None:
         self.embedder = embedder
+        self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
         augmentation = Augmentation(recipe.seed, recipe.augment.scale, recipe.augment.flip)
@@ -115,3 +136,7 @@ class ImageSource:
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
         return self.embedder(inputs)
+
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows from their images."""
+        return embed_rows(self.embedder, self.validation.rows, final=False)
