@@ -167,12 +167,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--shape", default="SOP", choices=list(SHAPES), help="library: which set")
     parser.add_argument("--share", type=float, default=1.0, help="clustering: the share of SOP's rows and classes")
-    parser.add_argument("--which", choices=["ours", "pml"], help=argparse.SUPPRESS)
+    parser.add_argument("--which", choices=["ours", "pml"], default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}") if arguments.which is None else None
     if arguments.part == "library-side":
         library_side(arguments.which, arguments.shape)
         return
+    print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
     for name, part in (("retrieval", retrieval), ("library", library), ("clustering", clustering)):
         if arguments.part in (None, "all", name):
             part(arguments)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
-from tests.reference import metrics as reference
+from reference import metrics as reference
 from tophit.evaluation import class_spread, clustering_metrics, nmi, pairwise_f1
 from tophit.evaluation.kmeans import cluster, inertia
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from tests.reference import metrics as reference
+from reference import metrics as reference
 from tophit.evaluation import pair_curves, retrieval_metrics, vehicle_id_metrics, worst_queries
 from tophit.evaluation.protocols import draw_one_per_class
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reference import metrics as reference
+from reference import metrics as reference
 from tophit.evaluation import class_spread, nmi, pairwise_f1, retrieval_metrics
 from tophit.evaluation.ranks import RelevantRanks
 from tophit.evaluation.retrieval import metrics_of_ranks

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
-from tests.reference import metrics as reference
+from reference import metrics as reference
 from tophit.evaluation import RetrievalMetrics, ranks, retrieval_metrics, similarity
 
 KS = {"recall_at": (1, 3, 50), "precision_at": (1, 4, 50), "ndcg_at": (1, 5, 50)}
-SMALL = 3 * similarity.ROW_TILE * similarity.COLUMN_TILE * 4  # a budget that leaves one tile a strip
+SMALL = 2 * similarity.ROW_TILE * similarity.COLUMN_TILE * 4  # a budget that leaves one tile a strip
 
 
 def random_set(seed: int, count: int, classes: int, dim: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -75,15 +75,15 @@ def test_query_and_gallery_match_the_reference(seed: int, queries: int, items: i
 @pytest.mark.parametrize("compared", [0, 40])
 def test_chunk_size_changes_nothing(monkeypatch: pytest.MonkeyPatch, compared: int) -> None:
     monkeypatch.setattr(ranks, "_MOST_COMPARED", compared)
-    rows, labels = random_set(0, 4900, 900, 32)
-    rows[4000:4300] = rows[:300]  # ties between the first and the last span
+    rows, labels = random_set(0, 9900, 1900, 8)
+    rows[9500:9800] = rows[:300]  # ties between the first and the last span
     whole = retrieval_metrics(rows, labels)
     assert_same(retrieval_metrics(rows, labels, memory_budget=SMALL), whole)
     assert_same(retrieval_metrics(rows, labels, memory_budget=1), whole)
 
 
 def test_a_small_budget_makes_several_spans_and_groups() -> None:
-    rows, labels = random_set(0, 5000, 2, 4)
+    rows, labels = random_set(0, 10_000, 2, 4)
     items = torch.from_numpy(rows)
     task = similarity.SearchTask(items[:300], labels[:300], items, labels, np.arange(300))
     assert len(similarity.ScoreStrips(task, SMALL).spans) == 3
@@ -151,10 +151,10 @@ def test_agrees_with_pytorch_metric_learning() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("dim", [3, 6, 33, 64, 513])
 def test_equal_vectors_have_equal_scores_wherever_they_stand(dim: int, dtype: torch.dtype) -> None:
-    rows = torch.randn(1, dim, dtype=dtype, generator=torch.Generator().manual_seed(dim)).repeat(3000, 1)
-    task = similarity.SearchTask(rows[:700], np.zeros(700), rows, np.zeros(3000), np.full(700, -1))
+    rows = torch.randn(1, dim, dtype=dtype, generator=torch.Generator().manual_seed(dim)).repeat(5000, 1)
+    task = similarity.SearchTask(rows[:700], np.zeros(700), rows, np.zeros(5000), np.full(700, -1))
     strips = similarity.ScoreStrips(task)
-    assert len({score for strip in strips.strips for score in np.unique(strips.scores(strip, (0, 3000)))}) == 1
+    assert len({score for strip in strips.strips for score in np.unique(strips.scores(strip, (0, 5000)))}) == 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -17,7 +17,7 @@ _BLOCK = 2**22  # drawn units held at a time
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The mean over queries of one model's metric minus the other's, its interval and two p-values for no difference."""
+    """The mean over queries of one model's metric minus the other's, its interval, p-values for none."""
 
     mean: float
     low: float
@@ -41,7 +41,8 @@ def bootstrap_intervals(
     check_level(level)
     tails = [(1 - level) / 2, (1 + level) / 2]
     means = _bootstrap_means(per_query, classes, over, draws, seed)
-    return {name: (float(low), float(high)) for name, (low, high) in zip(per_query, np.quantile(means, tails, 0).T)}
+    bounds = np.quantile(means, tails, axis=0).T
+    return {name: (float(low), float(high)) for name, (low, high) in zip(per_query, bounds, strict=True)}
 
 
 def paired_difference(

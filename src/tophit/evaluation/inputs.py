@@ -8,6 +8,7 @@ import torch
 
 Array = np.ndarray | torch.Tensor | Sequence[Any]
 MEMORY_BUDGET = 2**30  # bytes beyond the inputs
+_BLOCK = 4096  # rows looked at a time
 
 
 def as_vectors(vectors: Array, name: str = "embeddings") -> torch.Tensor:
@@ -18,8 +19,9 @@ def as_vectors(vectors: Array, name: str = "embeddings") -> torch.Tensor:
         raise ValueError(f"{name} must have shape (N, d) with N and d at least 1, got {tuple(rows.shape)}")
     if rows.is_complex():
         raise ValueError(f"{name} must be real numbers")
-    for start in range(0, len(rows), 4096):
-        if not torch.isfinite(rows[start : start + 4096]).all():
+    rows = rows.float() if rows.dtype == torch.bfloat16 else rows  # numpy has no such type
+    for start in range(0, len(rows), _BLOCK):
+        if not np.isfinite(rows[start : start + _BLOCK].numpy()).all():
             raise ValueError(f"{name} contain NaN or infinite values")
     return rows
 
@@ -50,8 +52,11 @@ def labelled_vectors(embeddings: Array, labels: Array) -> tuple[torch.Tensor, np
 
 def unit_rows(rows: torch.Tensor) -> torch.Tensor:
     """Return rows of length 1 (a zero row stays zero), float64 for float64 and float32 for every other type."""
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    return torch.nn.functional.normalize(rows, dim=1)
+    # numpy on one thread: for many small blocks, waking torch's threads costs more than the work.
+    plain = rows.numpy().astype(np.float64 if rows.dtype == torch.float64 else np.float32)
+    lengths = np.sqrt(np.einsum("nd,nd->n", plain, plain))
+    plain /= np.where(lengths > 0, lengths, 1)[:, None]
+    return torch.from_numpy(plain)
 
 
 def check_level(confidence: float) -> None:

@@ -14,7 +14,7 @@ from tophit.evaluation.inputs import MEMORY_BUDGET, check_labelled, unit_rows
 # Multiples of the widths that BLAS kernels work in (4 to 48): with a rest, the kernel for it adds in another order and
 # equal vectors get unequal scores. 2048 is no multiple of 12, which float64 on AVX2 needs.
 ROW_TILE = 480
-COLUMN_TILE = 2304
+COLUMN_TILE = 4608
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _UnitTiles:
 class ScoreStrips:
     """The similarity matrix of a task in strips of ROW_TILE queries by as many items as the budget allows.
 
-    A strip spans all items if it fits a third of the budget; else the items come in several spans, each computed when
+    A strip spans all items if it fits half of the budget; else the items come in several spans, each computed when
     it is asked for. Own items score -inf.
     """
 
@@ -73,7 +73,7 @@ class ScoreStrips:
         double = torch.float64 in (task.queries.dtype, task.items.dtype)
         dtype = torch.float64 if double else torch.float32
         size = dtype.itemsize
-        tiles_in_strip = max(1, memory_budget // 3 // (ROW_TILE * COLUMN_TILE * size))
+        tiles_in_strip = max(1, memory_budget // 2 // (ROW_TILE * COLUMN_TILE * size))
         copy = (len(task.items) + COLUMN_TILE) * task.items.shape[1] * size
         self._queries = _UnitTiles(task.queries, ROW_TILE, dtype)
         self._items = _UnitTiles(task.items, COLUMN_TILE, dtype, keep=copy <= memory_budget // 4)
