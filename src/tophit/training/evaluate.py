@@ -44,7 +44,7 @@ def metrics_of_vectors(
         raise TophitError(
             "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
         )
-    return retrieval_metrics(**search_arrays(vectors, rows).arguments, **_ks(metrics), confidence=confidence)
+    return retrieval_metrics(**search_arrays(vectors, rows).arguments, **wanted_ks(metrics), confidence=confidence)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
     return SearchArrays(query, gallery, arguments)
 
 
-def _ks(metrics: Sequence[str]) -> dict[str, Any]:
+def wanted_ks(metrics: Sequence[str]) -> dict[str, Any]:
     """Return the usual k of each kind of metric and those that names such as ``recall@16`` ask for."""
     ks = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}
     for name in metrics:

@@ -22,7 +22,7 @@ from tophit.evaluation import (
 from tophit.files import replace_file, write_text
 from tophit.models.embedder import Embedder
 from tophit.progress import View
-from tophit.training.evaluate import metrics_of_vectors, search_arrays
+from tophit.training.evaluate import metrics_of_vectors, search_arrays, wanted_ks
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def evaluate_fully(
     ``metrics`` such as ``recall@100`` join the usual ones; ``clusters`` adds NMI and F1 of k-means. Unreadable images
     are noted in the view and left out for both models.
     """
+    wanted_ks(metrics)  # a wrong name should fail before the images are embedded
     view = view or View()
     first = embed_rows(embedder, rows, view.track("Embedding"))
     second = None if against is None else embed_rows(against, rows, view.track("Embedding by the other"))
