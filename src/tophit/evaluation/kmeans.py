@@ -12,7 +12,7 @@ import torch
 from tophit.evaluation.inputs import unit_rows
 
 NEIGHBOURS = 10
-ITERATIONS = 3  # after the grouping start; more change little (docs/evaluation.md)
+ITERATIONS = 2  # after the grouping start; more change little
 ITERATIONS_FROM_RANDOM = 20
 _SPREAD_OF_SIZES = 2  # a group of the start has at most this many times the mean size
 
@@ -46,7 +46,7 @@ def grouping_start(rows: np.ndarray, clusters: int) -> np.ndarray:
 
     Pairs of a row and one of its NEIGHBOURS nearest are joined in order of similarity, unless the group would exceed
     twice the mean size, until as many groups as clusters are left. If the pairs run out before, the largest groups
-    are taken; if groups of rows of several clusters remain, they are so too.
+    are taken.
     """
     groups = _join(*_neighbour_pairs(rows), count=len(rows), target=clusters)
     sums, counts = _sums(rows, groups)
