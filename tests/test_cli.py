@@ -124,6 +124,7 @@ def test_manifests_are_written_from_folders(tophit: Run, pictures: Path, tmp_pat
         (["train", "head", "--data", "nothing", "--run", "x"], 1, "No data at 'nothing'"),
         (["train", "--resume", "nothing"], 2, "There is no run in nothing"),
         (["evaluate", "small", "--data", "nothing"], 1, "No data at 'nothing'"),
+        (["evaluate", "small", "--data", "icons", "--split", "tset"], 2, "not 'tset'"),
         (["search", "nothing", "a.png"], 1, "There is no index in nothing"),
         (["search", "nothing", "a.png", "--k", "0"], 2, "--k"),
         (["data", "folder", "nothing", "--out", "m.csv"], 2, "There is no folder nothing"),

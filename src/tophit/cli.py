@@ -12,7 +12,7 @@ from rich.table import Column, Table
 
 from tophit import __version__
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.report.tables import metric_list, metrics_table
+from tophit.report.tables import comparison_list, metric_list, metrics_table
 
 app = typer.Typer(
     help="Train image embeddings whose first page of results is right, prove it, and search with them.",
@@ -119,15 +119,29 @@ def train(
     _print_result(folder, result)
 
 
-@app.command(epilog="Example: tophit evaluate runs/mine --data images/")
+@app.command(
+    epilog="Examples: tophit evaluate runs/mine --data images/ · "
+    "tophit evaluate runs/new --data images/ --against runs/old"
+)
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
     data: Annotated[str, typer.Option("--data", help="A manifest, a folder of class folders, or the set 'icons'.")],
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
+    against: Annotated[
+        str | None, typer.Option("--against", help="Another model: add the paired difference on the same queries.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="A further metric such as recall@100 (repeatable).")
+    ] = None,
+    clusters: Annotated[bool, typer.Option("--clusters", help="Also NMI and F1 of k-means clusters.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Measure how well a model finds images of the same label, with 95% intervals."""
+    """Measure how well a model finds images of the same label, with 95% intervals over classes."""
     import json
 
     from tophit.data.folders import open_data, part_of
@@ -135,20 +149,23 @@ def evaluate(
     part = part_of(open_data(data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
-    from tophit.training.evaluate import evaluate_rows
+    from tophit.training.full_evaluation import as_json as to_json
+    from tophit.training.full_evaluation import evaluate_fully, write_evaluation
 
-    view = TerminalView(errors)
-    metrics = evaluate_rows(
-        load(model),
-        part.rows,
-        confidence=0.95,
-        on_bad=lambda row, reason: view.note(f"Skipped row {part.number(row)}: {reason}"),
-        progress=view.track("Embedding"),
-    )
+    other = None if against is None else load(against)
+    found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, view=TerminalView(errors))
+    folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
+    if folder is not None:
+        write_evaluation(found, folder)
+        errors.print(f"Written: {folder / 'evaluation.json'} and per_query.parquet", highlight=False, soft_wrap=True)
     if as_json:
-        print(json.dumps({"metrics": metrics, "intervals": metrics.intervals}, indent=2))
-    else:
-        console.print(metric_list(metrics, metrics.intervals))
+        print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
+        return
+    console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
+    if found.other is not None:
+        console.print(comparison_list(found.metrics, found.other, found.differences))
+    spread = found.spread
+    console.print(f"Cosine distance inside classes {spread['intra']:.3f}, between class means {spread['inter']:.3f}")
 
 
 @app.command(epilog="Example: tophit index images/ --run runs/mine --out mine.index")

@@ -1,19 +1,17 @@
-"""Retrieval metrics, exact over the full ranking, computed chunk by chunk.
+"""Retrieval metrics, exact over the full ranking, from one chunked pass over the similarities.
 
 Ranking is by cosine similarity, ties by the lower gallery index. Without a gallery every item queries all others and is
 itself left out by its index, so a duplicate of a query still counts as a result.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import torch
 
-from tophit.evaluation.confidence import class_bootstrap
-
-Array = np.ndarray | torch.Tensor | Sequence[Any]
-_CHUNK_BYTES = 32 * 2**20  # of similarities; the ranking and its sums take about 15 times as much
+from tophit.evaluation.confidence import Unit, bootstrap_intervals
+from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_level, encode_labels
+from tophit.evaluation.ranks import RelevantRanks, relevant_ranks
+from tophit.evaluation.similarity import SearchTask
 
 
 class RetrievalMetrics(dict[str, float]):
@@ -24,11 +22,14 @@ class RetrievalMetrics(dict[str, float]):
     """
 
     def __init__(
-        self, means: dict[str, float], per_query: dict[str, np.ndarray], intervals: dict[str, tuple[float, float]]
+        self,
+        means: Mapping[str, float],
+        per_query: Mapping[str, np.ndarray],
+        intervals: Mapping[str, tuple[float, float]],
     ) -> None:
         super().__init__(means)
-        self.per_query = per_query
-        self.intervals = intervals
+        self.per_query = dict(per_query)
+        self.intervals = dict(intervals)
 
 
 def retrieval_metrics(
@@ -42,125 +43,97 @@ def retrieval_metrics(
     confidence: float | None = None,
     queries_without_positives: str = "skip",
     own_items: Array | None = None,
+    *,
+    confidence_over: Unit = "classes",
+    memory_budget: int = MEMORY_BUDGET,
 ) -> RetrievalMetrics:
     """Return recall@k (hit rate), precision@k, nDCG@k, mAP, MAP@R and R-precision of embeddings (N, d).
 
+    With R relevant items for a query, at ranks r_1 < ... < r_R: recall@k is 1 if r_1 <= k; precision@k = |{r_i <= k}|/k
+    (k may exceed the gallery); mAP averages AP = 1/R sum_i i/r_i; MAP@R = 1/R sum_{r_i <= R} i/r_i; R-precision =
+    |{r_i <= R}|/R; nDCG@k = sum_{r_i <= k} 1/log2(r_i + 1) over the same sum of min(k, R) items in front.
+
     Labels are any integers or strings. With ``gallery`` (M, d) and ``gallery_labels`` the embeddings search the
-    gallery, else each other. ``confidence`` (such as 0.95) adds bootstrap intervals over classes. Queries without a
-    relevant item are left out of the means (``"skip"``) or count as 0 (``"zero"``). Where some queries are in the
-    gallery too, ``own_items`` gives each query's gallery index, -1 for none; that item is left out of its ranking.
+    gallery, else each other. Where some queries are in the gallery too, ``own_items`` gives each query's gallery index,
+    -1 for none; that item is left out of its ranking. ``confidence`` (such as 0.95) adds bootstrap intervals over
+    classes, or over queries with ``confidence_over="queries"``. Queries without a relevant item are left out of the
+    means (``"skip"``) or count as 0 (``"zero"``). Beyond the inputs it holds about ``memory_budget`` bytes at most.
+
+    >>> retrieval_metrics([[1, 0], [0.9, 0.1], [0, 1], [0.2, 1]], ["a", "a", "b", "b"])["recall@1"]
+    1.0
     """
-    if (gallery is None) != (gallery_labels is None):
-        raise ValueError("gallery and gallery_labels go together")
     if queries_without_positives not in ("skip", "zero"):
         raise ValueError(f"queries_without_positives is 'skip' or 'zero', not '{queries_without_positives}'")
     if any(k < 1 for k in (*recall_at, *precision_at, *ndcg_at)):
         raise ValueError("every k must be at least 1")
-    queries = _unit_rows(embeddings, "embeddings")
-    items = queries if gallery is None else _unit_rows(gallery, "gallery")
-    query_classes, item_classes = _encode(labels, labels if gallery_labels is None else gallery_labels)
-    _check_lengths(queries, query_classes, items, item_classes)
-    if gallery is None:
-        own_items = np.arange(len(queries))
-    own = torch.full((len(queries),), -1) if own_items is None else torch.as_tensor(np.asarray(own_items)).long()
-    parts = [
-        _metrics_of_ranking(relevant, recall_at, precision_at, ndcg_at)
-        for relevant in _rankings(queries, query_classes, items, item_classes, own.to(queries.device))
-    ]
+    if confidence is not None:
+        check_level(confidence)
+    task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
+    parts = [metrics_of_ranks(ranks, recall_at, precision_at, ndcg_at) for ranks in relevant_ranks(task, memory_budget)]
     per_query = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return _summarise(per_query, query_classes, confidence, queries_without_positives)
-
-
-def _unit_rows(vectors: Array, name: str) -> torch.Tensor:
-    rows = torch.as_tensor(np.asarray(vectors) if not isinstance(vectors, torch.Tensor) else vectors).detach()
-    if rows.ndim != 2 or rows.shape[0] == 0:
-        raise ValueError(f"{name} must have shape (N, d) with N >= 1, got {tuple(rows.shape)}")
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    if not torch.isfinite(rows).all():
-        raise ValueError(f"{name} contain NaN or infinite values")
-    return torch.nn.functional.normalize(rows, dim=1)
-
-
-def _encode(labels: Array, other: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return both label lists as integers from 0, equal where the labels (strings, integers of any size) are."""
-    codes: dict[Hashable, int] = {}
-    lists = [x.tolist() if isinstance(x, np.ndarray | torch.Tensor) else list(x) for x in (labels, other)]
-    first, second = ([codes.setdefault(label, len(codes)) for label in each] for each in lists)
-    return np.asarray(first, np.int64), np.asarray(second, np.int64)
-
-
-def _check_lengths(queries: torch.Tensor, classes: np.ndarray, items: torch.Tensor, item_classes: np.ndarray) -> None:
-    for rows, codes, name in ((queries, classes, "embeddings"), (items, item_classes, "gallery")):
-        if len(rows) != len(codes):
-            raise ValueError(f"{len(rows)} {name} but {len(codes)} labels")
-    if queries.shape[1] != items.shape[1]:
-        raise ValueError(f"embeddings have {queries.shape[1]} dimensions, the gallery {items.shape[1]}")
-
-
-def _rankings(
-    queries: torch.Tensor, classes: np.ndarray, items: torch.Tensor, item_classes: np.ndarray, own: torch.Tensor
-) -> Iterator[torch.Tensor]:
-    """Yield, chunk by chunk, whether the item at each rank is relevant: bool (queries in the chunk, ranks).
-
-    A query's own item goes to the end of its ranking, as not relevant.
-    """
-    query_labels = torch.from_numpy(classes).to(queries.device)
-    item_labels = torch.from_numpy(item_classes).to(queries.device)
-    chunk = max(1, _CHUNK_BYTES // (items.element_size() * len(items)))
-    for start in range(0, len(queries), chunk):
-        part = slice(start, start + chunk)
-        similarity = queries[part] @ items.T
-        relevant = item_labels == query_labels[part, None]
-        with_own = (own[part] >= 0).nonzero().squeeze(1)
-        similarity[with_own, own[part][with_own]] = float("-inf")
-        relevant[with_own, own[part][with_own]] = False
-        order = similarity.argsort(dim=1, descending=True, stable=True)
-        yield relevant.gather(1, order)
-
-
-def _metrics_of_ranking(
-    relevant: torch.Tensor, recall_at: Sequence[int], precision_at: Sequence[int], ndcg_at: Sequence[int]
-) -> dict[str, np.ndarray]:
-    """Return each metric of each query; ``relevant`` (Q, n) says which ranks hold a relevant item (SPEC, Metrics)."""
-    hits = relevant.double()
-    found = hits.cumsum(dim=1)  # relevant items in the first i
-    total = found[:, -1:]
-    ranks = torch.arange(1, relevant.shape[1] + 1, device=relevant.device, dtype=torch.float64)
-    precision = found / ranks
-    safe_total = total.squeeze(1).clamp(min=1)
-    within_total = ranks <= total
-
-    def first(k: int) -> torch.Tensor:
-        return hits[:, :k].sum(dim=1)
-
-    def ndcg(k: int) -> torch.Tensor:
-        discount = 1 / torch.log2(ranks[:k] + 1)
-        best = torch.cat([discount.new_zeros(1), discount.cumsum(0)])
-        ideal = best[total.squeeze(1).long().clamp(max=len(discount))]
-        return (hits[:, :k] * discount).sum(dim=1) / ideal.clamp(min=1e-300)
-
-    values = {f"recall@{k}": (first(k) > 0).double() for k in recall_at}
-    values |= {f"precision@{k}": first(k) / k for k in precision_at}
-    values |= {f"ndcg@{k}": ndcg(k) for k in ndcg_at}
-    values["mAP"] = (precision * hits).sum(dim=1) / safe_total
-    values["MAP@R"] = (precision * hits * within_total).sum(dim=1) / safe_total
-    values["R-precision"] = (hits * within_total).sum(dim=1) / safe_total
-    no_positive = total.squeeze(1) == 0
-    return {name: value.masked_fill(no_positive, float("nan")).cpu().numpy() for name, value in values.items()}
-
-
-def _summarise(
-    per_query: dict[str, np.ndarray], classes: np.ndarray, confidence: float | None, without_positives: str
-) -> RetrievalMetrics:
-    if without_positives == "zero":
+    if queries_without_positives == "zero":
         per_query = {name: np.nan_to_num(values, nan=0.0) for name, values in per_query.items()}
-    counted = ~np.isnan(next(iter(per_query.values())))
-    means = {name: float(v[counted].mean()) if counted.any() else float("nan") for name, v in per_query.items()}
-    intervals: dict[str, tuple[float, float]] = {}
-    if confidence is not None and counted.any():
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence is a level between 0 and 1, not {confidence}")
-        intervals = {
-            name: class_bootstrap(values[counted], classes[counted], confidence) for name, values in per_query.items()
-        }
+    means = {name: _mean(values) for name, values in per_query.items()}
+    intervals = (
+        {} if confidence is None else bootstrap_intervals(per_query, task.query_classes, confidence, confidence_over)
+    )
     return RetrievalMetrics(means, per_query, intervals)
+
+
+def search_task(
+    embeddings: Array,
+    labels: Array,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    own_items: Array | None = None,
+) -> SearchTask:
+    """Return the checked task of queries that search a gallery or, without one, each other."""
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels go together: give both or none")
+    queries = as_vectors(embeddings)
+    if gallery is None or gallery_labels is None:
+        if own_items is not None:
+            raise ValueError("own_items says where queries stand in a gallery; without a gallery leave it out")
+        (classes,) = encode_labels(labels)
+        return SearchTask(queries, classes, queries, classes, np.arange(len(queries)))
+    query_classes, item_classes = encode_labels(labels, gallery_labels)
+    own = np.full(len(queries), -1) if own_items is None else np.asarray(own_items).astype(np.int64)
+    return SearchTask(queries, query_classes, as_vectors(gallery, "gallery"), item_classes, own)
+
+
+def metrics_of_ranks(
+    found: RelevantRanks, recall_at: Sequence[int], precision_at: Sequence[int], ndcg_at: Sequence[int]
+) -> dict[str, np.ndarray]:
+    """Return each metric of each query from the ranks of its relevant items; NaN for a query that has none."""
+    totals = found.counts
+    owners = np.repeat(np.arange(len(totals)), totals)
+    nth = np.arange(1, len(owners) + 1) - np.repeat(np.cumsum(totals) - totals, totals)
+    ranks = found.ranks
+    precision_there = nth / ranks
+    within_total = ranks <= totals[owners]
+    denominator = np.where(totals > 0, totals, np.nan)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return np.bincount(owners, weights=values, minlength=len(totals))
+
+    def among_first(k: int) -> np.ndarray:
+        return summed(ranks <= k)
+
+    values = {f"recall@{k}": (among_first(k) > 0).astype(np.float64) for k in recall_at}
+    values |= {f"precision@{k}": among_first(k) / k for k in precision_at}
+    if ndcg_at:
+        gain = 1 / np.log2(ranks + 1)
+        most = int(min(max(ndcg_at), totals.max(initial=0)))
+        ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(most) + 2))])
+        best = {k: np.where(totals > 0, ideal[np.minimum(totals, min(k, most))], np.nan) for k in ndcg_at}
+        values |= {f"ndcg@{k}": summed(gain * (ranks <= k)) / best[k] for k in ndcg_at}
+    values["mAP"] = summed(precision_there) / denominator
+    values["MAP@R"] = summed(precision_there * within_total) / denominator
+    values["R-precision"] = summed(within_total) / denominator
+    return {name: np.where(totals > 0, value, np.nan) for name, value in values.items()}
+
+
+def _mean(values: np.ndarray) -> float:
+    """Return the mean of the values that are not NaN; NaN if there is none."""
+    counted = values[~np.isnan(values)]
+    return float(counted.mean()) if len(counted) else float("nan")

@@ -1,8 +1,12 @@
 """Tables of metrics for the terminal."""
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from tophit.evaluation import PairedDifference
 
 SHOWN = ("recall@1", "precision@5", "MAP@R", "ndcg@8")
 Measured = tuple[Mapping[str, float], Mapping[str, Sequence[float]]]
@@ -21,6 +25,23 @@ def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[f
     table = Table("metric", "%", "95% interval")
     for name, value in metrics.items():
         table.add_row(name, f"{100 * value:.2f}", _interval(intervals.get(name)))
+    return table
+
+
+def comparison_list(
+    metrics: Mapping[str, float], other: Mapping[str, float], differences: Mapping[str, "PairedDifference"]
+) -> Table:
+    """Return a table with a row a metric: both models in percent, the difference with interval and p-value."""
+    table = Table("metric", "%", "against %", "difference", "95% interval", "p (permutation)")
+    for name, difference in differences.items():
+        table.add_row(
+            name,
+            f"{100 * metrics[name]:.2f}",
+            f"{100 * other[name]:.2f}",
+            f"{100 * difference.mean:+.2f}",
+            f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f}",
+            f"{difference.p_permutation:.4f}",
+        )
     return table
 
 

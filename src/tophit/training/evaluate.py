@@ -1,12 +1,14 @@
 """From an embedder and a manifest's rows to metrics: query and gallery roles, bad images, intervals."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tophit.data.embedding import embed_rows
 from tophit.data.manifest import ImageRow
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.evaluation import RetrievalMetrics, retrieval_metrics
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
@@ -42,27 +44,49 @@ def metrics_of_vectors(
         raise TophitError(
             "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
         )
+    return retrieval_metrics(**search_arrays(vectors, rows).arguments, **wanted_ks(metrics), confidence=confidence)
+
+
+@dataclass(frozen=True)
+class SearchArrays:
+    """Which rows search (``query``) and which are searched (``gallery``), and the arguments that say so to metrics."""
+
+    query: np.ndarray
+    gallery: np.ndarray
+    arguments: dict[str, Any]
+
+
+def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays:
+    """Return the arrays for ``retrieval_metrics`` of vectors (N, d) of rows (N), by the roles of the rows."""
     labels = np.asarray([row.label for row in rows])
     roles = np.asarray([row.role for row in rows])
-    extra = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}
-    for name in metrics:
-        kind, _, k = name.partition("@")
-        if kind in extra:
-            extra[kind].add(int(k))
-    at = {f"{kind}_at": sorted(ks) for kind, ks in extra.items()}
     if (roles == "both").all():
-        return retrieval_metrics(vectors, labels, confidence=confidence, **at)  # type: ignore[arg-type]
+        everyone = np.arange(len(rows))
+        return SearchArrays(everyone, everyone, {"embeddings": vectors, "labels": labels})
     query, gallery = np.flatnonzero(roles != "gallery"), np.flatnonzero(roles != "query")
     if not len(query) or not len(gallery):
         raise TophitError("The manifest's roles leave no query or no gallery image to evaluate on.")
     place = np.full(len(rows), -1)
     place[gallery] = np.arange(len(gallery))
-    return retrieval_metrics(
-        vectors[query],
-        labels[query],
-        vectors[gallery],
-        labels[gallery],
-        confidence=confidence,
-        own_items=place[query],
-        **at,  # type: ignore[arg-type]
-    )
+    arguments = {
+        "embeddings": vectors[query],
+        "labels": labels[query],
+        "gallery": vectors[gallery],
+        "gallery_labels": labels[gallery],
+        "own_items": place[query],
+    }
+    return SearchArrays(query, gallery, arguments)
+
+
+def wanted_ks(metrics: Sequence[str]) -> dict[str, Any]:
+    """Return the usual k of each kind of metric and those that names such as ``recall@16`` ask for."""
+    ks = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}
+    for name in metrics:
+        kind, _, k = name.partition("@")
+        if kind in ks and k.isdecimal() and int(k) > 0:
+            ks[kind].add(int(k))
+        elif name not in ("mAP", "MAP@R", "R-precision"):
+            raise UsageError(
+                f"There is no metric '{name}'; there are recall@K, precision@K, ndcg@K, mAP, MAP@R, R-precision."
+            )
+    return {f"{kind}_at": sorted(each) for kind, each in ks.items()}

@@ -1,0 +1,106 @@
+"""Cosine similarities of queries and gallery, strip by strip within a memory budget.
+
+The last bits of a float32 product depend on the shape the BLAS library is given. So every product here has one shape,
+ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends: a pair's score is the same whatever the budget.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tophit.evaluation.inputs import MEMORY_BUDGET, check_labelled, unit_rows
+
+# Multiples of the widths that BLAS kernels work in (4 to 48): with a rest, the kernel for it adds in another order and
+# equal vectors get unequal scores. 2048 is no multiple of 12, which float64 on AVX2 needs.
+ROW_TILE = 480
+COLUMN_TILE = 4608
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """Who searches whom: vectors and integer classes of queries (Q) and items (M), each query's own item or -1 (Q)."""
+
+    queries: torch.Tensor
+    query_classes: np.ndarray
+    items: torch.Tensor
+    item_classes: np.ndarray
+    own_items: np.ndarray
+
+    def __post_init__(self) -> None:
+        check_labelled(self.queries, self.query_classes)
+        check_labelled(self.items, self.item_classes, "gallery items")
+        if self.queries.shape[1] != self.items.shape[1]:
+            raise ValueError(
+                f"embeddings have {self.queries.shape[1]} dimensions, the gallery {self.items.shape[1]}; "
+                "both must come from the same embedder"
+            )
+        own = self.own_items
+        if own.shape != (len(self.queries),) or own.min() < -1 or own.max() >= len(self.items):
+            raise ValueError(
+                f"own_items must give each of the {len(self.queries)} queries a gallery index below {len(self.items)}, "
+                "or -1 for none"
+            )
+
+
+class _UnitTiles:
+    """Rows of length 1 in tiles of a fixed number of rows, the last one padded with zero rows."""
+
+    def __init__(self, rows: torch.Tensor, tile: int, dtype: torch.dtype, keep: bool = False) -> None:
+        self.rows, self.tile, self.dtype = rows, tile, dtype
+        self.count = -(-len(rows) // tile)
+        self.kept = [self._make(i) for i in range(self.count)] if keep else None
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        return self.kept[number] if self.kept is not None else self._make(number)
+
+    def _make(self, number: int) -> torch.Tensor:
+        part = self.rows[number * self.tile : (number + 1) * self.tile]
+        padded = torch.zeros(self.tile, self.rows.shape[1], dtype=self.dtype)
+        padded[: len(part)] = unit_rows(part)
+        return padded
+
+
+class ScoreStrips:
+    """The similarity matrix of a task in strips of ROW_TILE queries by as many items as the budget allows.
+
+    A strip spans all items if it fits half of the budget; else the items come in several spans, each computed when
+    it is asked for. Own items score -inf.
+    """
+
+    def __init__(self, task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> None:
+        self.task = task
+        double = torch.float64 in (task.queries.dtype, task.items.dtype)
+        dtype = torch.float64 if double else torch.float32
+        size = dtype.itemsize
+        tiles_in_strip = max(1, memory_budget // 2 // (ROW_TILE * COLUMN_TILE * size))
+        copy = (len(task.items) + COLUMN_TILE) * task.items.shape[1] * size
+        self._queries = _UnitTiles(task.queries, ROW_TILE, dtype)
+        self._items = _UnitTiles(task.items, COLUMN_TILE, dtype, keep=copy <= memory_budget // 4)
+        self.span = COLUMN_TILE * min(tiles_in_strip, self._items.count)
+        self._buffer = torch.empty(ROW_TILE, self.span, dtype=dtype)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last-but-one item of each span; one span where all items fit."""
+        count = len(self.task.items)
+        return [(start, min(start + self.span, count)) for start in range(0, count, self.span)]
+
+    @property
+    def strips(self) -> list[tuple[int, int]]:
+        """First and last-but-one query of each strip."""
+        count = len(self.task.queries)
+        return [(start, min(start + ROW_TILE, count)) for start in range(0, count, ROW_TILE)]
+
+    def scores(self, strip: tuple[int, int], span: tuple[int, int]) -> np.ndarray:
+        """Return the similarities (queries of the strip, items of the span). The next call overwrites them."""
+        queries = self._queries[strip[0] // ROW_TILE]
+        first = span[0] // COLUMN_TILE
+        for number in range(first, -(-span[1] // COLUMN_TILE)):
+            start = (number - first) * COLUMN_TILE
+            torch.mm(queries, self._items[number].T, out=self._buffer[:, start : start + COLUMN_TILE])
+        scores = self._buffer.numpy()[: strip[1] - strip[0], : span[1] - span[0]]
+        own = self.task.own_items[slice(*strip)]
+        inside = np.flatnonzero((own >= span[0]) & (own < span[1]))
+        scores[inside, own[inside] - span[0]] = -np.inf
+        return scores

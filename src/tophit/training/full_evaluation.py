@@ -1,0 +1,156 @@
+"""Everything ``tophit evaluate`` measures of a model, and of another on the same images, and the files it writes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tophit.data.embedding import EmbeddedRows, embed_rows
+from tophit.data.manifest import ImageRow, Manifest
+from tophit.evaluation import (
+    PairedDifference,
+    RetrievalMetrics,
+    WorstQueries,
+    class_spread,
+    clustering_metrics,
+    paired_difference,
+    worst_queries,
+)
+from tophit.files import replace_file, write_text
+from tophit.models.embedder import Embedder
+from tophit.progress import View
+from tophit.training.evaluate import metrics_of_vectors, search_arrays, wanted_ks
+
+
+@dataclass(frozen=True)
+class FullEvaluation:
+    """The metrics of a model, those of another on the same queries if there is one, and what explains them.
+
+    ``queries`` are the rows that searched, in the order of the values per query; ``items`` the rows that were searched.
+    """
+
+    queries: list[ImageRow]
+    items: list[ImageRow]
+    metrics: RetrievalMetrics
+    spread: dict[str, float]
+    clustering: dict[str, float]
+    worst: WorstQueries
+    other: RetrievalMetrics | None
+    differences: dict[str, PairedDifference]
+
+
+def evaluate_fully(
+    embedder: Embedder,
+    part: Manifest,
+    against: Embedder | None = None,
+    *,
+    metrics: Sequence[str] = (),
+    clusters: bool = False,
+    view: View | None = None,
+) -> FullEvaluation:
+    """Measure an embedder, and another ``against`` which it is compared query by query, on rows of a manifest.
+
+    ``metrics`` such as ``recall@100`` join the usual ones; ``clusters`` adds NMI and F1 of k-means. Unreadable images
+    are noted in the view and left out for both models.
+    """
+    wanted_ks(metrics)  # a wrong name should fail before the images are embedded
+    view, rows = view or View(), part.rows
+    first = embed_rows(embedder, rows, view.track("Embedding"))
+    second = None if against is None else embed_rows(against, rows, view.track("Embedding by the other"))
+    bad = first.bad | (second.bad if second else {})
+    for row, reason in sorted(bad.items()):
+        view.note(f"Skipped row {part.number(row)}: {reason}")
+    kept = [number for number in range(len(rows)) if number not in bad]
+    used = [rows[number] for number in kept]
+    vectors = _vectors_of(first, kept)
+    measured = metrics_of_vectors(vectors, used, 0.95, metrics)
+    other = None if second is None else metrics_of_vectors(_vectors_of(second, kept), used, 0.95, metrics)
+    search = search_arrays(vectors, used)
+    labels = [row.label for row in used]
+    return FullEvaluation(
+        queries=[used[i] for i in search.query],
+        items=[used[i] for i in search.gallery],
+        metrics=measured,
+        spread=class_spread(vectors, labels),
+        clustering=clustering_metrics(vectors, labels) if clusters else {},
+        worst=worst_queries(measured.per_query["mAP"], **search.arguments),
+        other=other,
+        differences={} if other is None else _differences(measured, other, search.arguments["labels"]),
+    )
+
+
+def write_evaluation(evaluation: FullEvaluation, folder: str | Path) -> None:
+    """Write ``evaluation.json`` and ``per_query.parquet`` (a row a query, a column a metric) into a folder."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    columns: dict[str, Any] = {
+        "path": [str(row.path) for row in evaluation.queries],
+        "label": [row.label for row in evaluation.queries],
+        **evaluation.metrics.per_query,
+    }
+    if evaluation.other is not None:
+        columns |= {f"against {name}": values for name, values in evaluation.other.per_query.items()}
+    with replace_file(folder / "per_query.parquet") as temporary:
+        pq.write_table(pa.table(columns), temporary)
+    write_text(folder / "evaluation.json", json.dumps(as_json(evaluation), indent=2, ensure_ascii=False) + "\n")
+
+
+def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
+    """Return an evaluation as plain values; what is not a number, such as a mean over no query, is null."""
+    answer: dict[str, Any] = {
+        "queries": len(evaluation.queries),
+        "metrics": evaluation.metrics,
+        "intervals": evaluation.metrics.intervals,
+        "spread": evaluation.spread,
+    }
+    if evaluation.clustering:
+        answer["clustering"] = evaluation.clustering
+    if evaluation.other is not None:
+        answer["against"] = {"metrics": evaluation.other, "intervals": evaluation.other.intervals}
+        answer["differences"] = {name: asdict(value) for name, value in evaluation.differences.items()}
+    answer["worst_queries"] = [_worst_as_json(evaluation, found) for found in evaluation.worst.queries]
+    answer["confusions"] = [asdict(confusion) for confusion in evaluation.worst.confusions]
+    return _without_nan(answer)
+
+
+def _worst_as_json(evaluation: FullEvaluation, found: Any) -> dict[str, Any]:
+    def path_of(item: int) -> str:
+        return str(evaluation.items[item].path)
+
+    return {
+        "path": str(evaluation.queries[found.query].path),
+        "label": evaluation.queries[found.query].label,
+        "average_precision": found.value,
+        "first_right_rank": found.first_right_rank,
+        "results": [
+            {"path": path_of(item), "label": evaluation.items[item].label, "score": score, "right": right}
+            for item, score, right in zip(found.results, found.scores, found.correct, strict=True)
+        ],
+        "before_first_right": [path_of(item) for item in found.before_first_right],
+    }
+
+
+def _vectors_of(embedded: EmbeddedRows, kept: Sequence[int]) -> np.ndarray:
+    """Return the vectors of the rows with these numbers, which all could be read."""
+    place = {number: i for i, number in enumerate(embedded.rows)}
+    return embedded.vectors[[place[number] for number in kept]]
+
+
+def _differences(first: RetrievalMetrics, second: RetrievalMetrics, labels: np.ndarray) -> dict[str, PairedDifference]:
+    if np.isnan(first["mAP"]):
+        return {}
+    return {name: paired_difference(first.per_query[name], second.per_query[name], labels) for name in first}
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nan(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
