@@ -46,7 +46,9 @@ def check_batch(make_loss, inputs, outputs, gradient_keys, dtype):
 
 
 @dtypes
-@pytest.mark.parametrize("case", [c for c in PNP.values() if c["id"].startswith(("pnp_", "smoothap_"))], ids=lambda c: c["id"])
+@pytest.mark.parametrize(
+    "case", [c for c in PNP.values() if c["id"].startswith(("pnp_", "smoothap_"))], ids=lambda c: c["id"]
+)
 def test_pnp_and_smooth_ap(case, dtype):
     params = dict(case["params"])
     temperature = params.pop("tau")

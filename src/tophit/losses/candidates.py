@@ -1,4 +1,4 @@
-"""Which candidates a query ranks, and which of them are its positives and negatives: the input side of ranking losses."""
+"""Which candidates a query ranks, and which of them are positives: the input side of the ranking losses."""
 
 from typing import NamedTuple
 
@@ -57,9 +57,7 @@ def _ready(embeddings: torch.Tensor, normalize: bool) -> torch.Tensor:
 
 def _check_embeddings(embeddings: torch.Tensor, others: torch.Tensor) -> None:
     if embeddings.ndim != 2 or not embeddings.is_floating_point():
-        raise ValueError(
-            f"embeddings must be floats of shape (N, d), got {embeddings.dtype} {tuple(embeddings.shape)}"
-        )
+        raise ValueError(f"embeddings must be floats of shape (N, d), got {embeddings.dtype} {tuple(embeddings.shape)}")
     if others.ndim != 2 or others.shape[1] != embeddings.shape[1]:
         raise ValueError(f"ref_emb must be (M, {embeddings.shape[1]}) like the embeddings, got {tuple(others.shape)}")
 

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tophit.losses.eager import eager
+
 # Elements of a chunk of comparisons. A CPU wants them in its cache; a GPU wants enough of them to be busy.
-_CPU_CHUNK = 1 << 18
+_CPU_CHUNK = 1 << 20
 _GPU_CHUNK = 1 << 25
 
 
@@ -36,7 +38,7 @@ class Penalty(NamedTuple):
     counts_positives: bool
 
 
-@torch.compiler.disable  # the number of positives is known only from the data
+@eager
 def ranking_loss(
     similarity: torch.Tensor,
     positive: torch.Tensor,
@@ -109,7 +111,9 @@ class _RankingLoss(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(  # type: ignore[override]
+        ctx: Any, *grad_outputs: torch.Tensor
+    ) -> tuple[torch.Tensor | None, ...]:
         by_similarity, by_own = ctx.saved_tensors
         (grad,) = grad_outputs
         return by_similarity * grad[:, None], None if by_own is None else by_own * grad, None, None, None, None
@@ -207,9 +211,7 @@ def _penalise(
     return loss, by_negatives, by_positives
 
 
-def _count_negatives(
-    chunk: _Chunk, temperature: float, with_slopes: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _count_negatives(chunk: _Chunk, temperature: float, with_slopes: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return R (c, P), and G (1 - G) of every comparison (c, P, N), which is G's derivative times the temperature."""
     anchors = chunk.positives.masked_fill(~chunk.valid, math.inf)  # nothing stands before padding
     ahead = torch.sub(chunk.negatives[:, None, :], anchors[:, :, None]).mul_(1 / temperature).sigmoid_()

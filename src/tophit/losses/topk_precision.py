@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.losses.candidates import Candidates, IndicesTuple, find_candidates
+from tophit.losses.eager import eager
 
 # Similarities ranked at a time: enough for a fast matrix product, little beside the batch's own memory.
 _CHUNK = 1 << 22
@@ -157,7 +158,7 @@ class TopKPrecisionLoss(nn.Module):
         return Misplaced(pairs.positives.split(counts), pairs.negatives.split(counts))
 
 
-@torch.compiler.disable  # how many pairs are misplaced is known only from the data
+@eager
 @torch.no_grad()
 def _mine(given: Candidates, k: int, margin: float) -> MisplacedPairs:
     """Return all misplaced pairs, ranking a chunk of queries at a time: the similarity matrix is never whole."""
@@ -171,7 +172,7 @@ def _mine(given: Candidates, k: int, margin: float) -> MisplacedPairs:
     return MisplacedPairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-@torch.compiler.disable
+@eager
 def _sum_of_gaps(given: Candidates, pairs: MisplacedPairs, margin: float) -> torch.Tensor:
     """Return the sum over pairs of s_qn + margin - s_qp, as x_q . (sum of the n - sum of the p).
 

@@ -1,0 +1,1 @@
+"""Measurements: each module prints a table; run one with python -m benchmarks.NAME."""
