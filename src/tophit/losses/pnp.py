@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -154,4 +155,4 @@ class PNPLoss(nn.Module):
                 embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
             )
             own = (x * x).sum(dim=1) if self.include_self else None
-            return pnp(x @ y.T, positive, negative, variant, self.temperature, own)
+            return pnp(similarity_matrix(x, y), positive, negative, variant, self.temperature, own)

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
 
 
@@ -76,4 +77,4 @@ class SmoothAPLoss(nn.Module):
                 embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
             )
             own = (x * x).sum(dim=1) if self.include_self else None
-            return smooth_ap(x @ y.T, positive, negative, self.temperature, own)
+            return smooth_ap(similarity_matrix(x, y), positive, negative, self.temperature, own)

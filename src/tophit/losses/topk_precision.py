@@ -167,7 +167,8 @@ def _mine(given: Candidates, k: int, margin: float) -> MisplacedPairs:
     found = []
     for start in range(0, max(1, len(x)), size):
         rows = slice(start, start + size)
-        queries, positives, negatives = misplaced_pairs(x[rows] @ y.T, positive[rows], negative[rows], k, margin)
+        similarity = (x[rows] @ y.T).nan_to_num_(nan=torch.finfo(x.dtype).min)  # ranked last; the loss still shows it
+        queries, positives, negatives = misplaced_pairs(similarity, positive[rows], negative[rows], k, margin)
         found.append((queries + start, positives, negatives))
     return MisplacedPairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
