@@ -1,0 +1,94 @@
+"""Two gloo processes: the gathered loss equals the loss of the joined batch, in value and in gradient."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+from tophit.losses.distributed import GatheredLoss
+
+LOSSES = {"pnp": PNPLoss(temperature=0.1), "smooth-ap": SmoothAPLoss(temperature=0.1), "topk": TopKPrecisionLoss(k=2)}
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 2, 3, 0, 1, 4])
+FIRST = 5  # rows of the first process; the second has one more
+
+
+def inputs():
+    return torch.randn(len(LABELS), 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Linear(6, 4).double()
+
+
+def joined():
+    """Return value, gradient by embeddings and by weights of each loss in one process."""
+    results = {}
+    for name, loss in LOSSES.items():
+        net = network()
+        embeddings = net(inputs())
+        embeddings.retain_grad()
+        value = loss(embeddings, LABELS)
+        value.backward()
+        results[name] = (value.detach(), embeddings.grad, net.weight.grad)
+    return results
+
+
+def worker(folder: str) -> None:
+    """Run one process; saves its results."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    rows = slice(0, FIRST) if rank == 0 else slice(FIRST, None)
+    results = {}
+    for name, loss in LOSSES.items():
+        net = DistributedDataParallel(network())
+        embeddings = net(inputs()[rows])
+        embeddings.retain_grad()
+        value = GatheredLoss(loss)(embeddings, LABELS[rows])
+        value.backward()
+        results[name] = (value.detach(), embeddings.grad, net.module.weight.grad)
+    torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    command = [sys.executable, __file__, str(folder)]
+    processes = [subprocess.Popen(command, env={**common, "RANK": str(rank)}) for rank in range(2)]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.xdist_group("distributed")
+@pytest.mark.parametrize("name", LOSSES)
+def test_two_processes_equal_one(name, two_processes):
+    value, by_embeddings, by_weights = joined()[name]
+    assert by_embeddings.abs().max() > 0
+    parts = [result[name] for result in two_processes]
+    for part in parts:
+        torch.testing.assert_close(part[0], value)
+        torch.testing.assert_close(part[2], by_weights)  # after DistributedDataParallel's mean
+    torch.testing.assert_close(torch.cat([part[1] for part in parts]), 2 * by_embeddings)
+
+
+def test_one_process_needs_no_group():
+    x = inputs().requires_grad_()
+    torch.testing.assert_close(GatheredLoss(LOSSES["pnp"])(x, LABELS), LOSSES["pnp"](x, LABELS))
+
+
+if __name__ == "__main__":
+    worker(sys.argv[1])
