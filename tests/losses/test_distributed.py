@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 
@@ -60,9 +59,7 @@ def worker(folder: str) -> None:
     dist.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def two_processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ranks")
+def run_two_processes(folder):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -73,16 +70,15 @@ def two_processes(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
-@pytest.mark.xdist_group("distributed")
-@pytest.mark.parametrize("name", LOSSES)
-def test_two_processes_equal_one(name, two_processes):
-    value, by_embeddings, by_weights = joined()[name]
-    assert by_embeddings.abs().max() > 0
-    parts = [result[name] for result in two_processes]
-    for part in parts:
-        torch.testing.assert_close(part[0], value)
-        torch.testing.assert_close(part[2], by_weights)  # after DistributedDataParallel's mean
-    torch.testing.assert_close(torch.cat([part[1] for part in parts]), 2 * by_embeddings)
+def test_two_processes_equal_one(tmp_path):
+    ranks = run_two_processes(tmp_path)
+    for name, (value, by_embeddings, by_weights) in joined().items():
+        assert by_embeddings.abs().max() > 0
+        parts = [rank[name] for rank in ranks]
+        for part in parts:
+            torch.testing.assert_close(part[0], value)
+            torch.testing.assert_close(part[2], by_weights)  # after DistributedDataParallel's mean
+        torch.testing.assert_close(torch.cat([part[1] for part in parts]), 2 * by_embeddings)
 
 
 def test_one_process_needs_no_group():
