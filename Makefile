@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# torch first and alone: constraints.txt pins the release whose wheel is small on machines without a GPU.
+# constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help install demo test test-slow lint format bench clean
@@ -10,24 +10,25 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 $(VENV)/.created:
-	$(PYTHON) -c 'import sys; sys.exit("Tophit needs Python 3.11 or newer; set PYTHON=python3.11") if sys.version_info < (3, 11) else None'
-	$(PYTHON) -m venv $(VENV)
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tophit needs Python 3.11 or newer: make PYTHON=python3.11 ..."; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing Tophit with the demo into $(VENV) (a minute or two) ..."
-	$(PIP) -e '.[demo,onnx]'
+	@$(PIP) -e '.[demo,onnx]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV) ..."
-	$(PIP) -e '.[demo,onnx,dev]'
+	@$(PIP) -e '.[demo,onnx,dev]'
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv and install Tophit with the demo
 
 demo: $(VENV)/.installed ## From icon fonts to a search, in about four minutes
-	$(BIN)/tophit demo
+	@$(BIN)/tophit demo
 
 test: $(VENV)/.installed-dev ## Run the tests
 	$(BIN)/python -m pytest
@@ -45,8 +46,7 @@ format: $(VENV)/.installed-dev ## Format and mend what ruff can
 	$(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev ## Measure, side by side in one run
-	$(BIN)/python -m benchmarks.features
-	$(BIN)/python -m benchmarks.training
+	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean: ## Remove .venv and what tools left behind (runs stay)
 	rm -rf $(VENV) .pytest_cache .ruff_cache

@@ -1,1 +1,17 @@
-"""Measurements: each module prints a table; run one with python -m benchmarks.NAME."""
+"""Benchmarks: each module measures contenders side by side in one run and prints ratios. Run all with make bench."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+
+def side_by_side(contenders: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
+    """Return each contender's median seconds over rounds in which all take turns, after one round to warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 1):
+        for name, run in contenders.items():
+            start = time.perf_counter()
+            run()
+            if number:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}

@@ -2,23 +2,23 @@
 
     python -m benchmarks.ranking_losses
 
-512 dimensions, 4 images a class, float32. Times are medians of interleaved rounds in one process; a ratio is the
-median of the rounds' ratios, so a busy machine slows both sides. Memory is the rise of the process's peak resident
+512 dimensions, 4 images a class, float32. Times are medians of rounds in which all take turns, so a busy machine
+slows both sides. Memory is the rise of the process's peak resident
 size over one call, in a process of its own. The bare similarity is: normalise, one product of the batch with itself,
 backward. The peer is pytorch-metric-learning; above 384 it needs more memory than this machine has.
 """
 
 import argparse
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn import functional
 
+from benchmarks import side_by_side
 from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
 
 DIM = 512
@@ -71,10 +71,8 @@ def make(name: str) -> Step:
     return ours[name]
 
 
-def run_once(step: Step, x: torch.Tensor, labels: torch.Tensor) -> float:
-    start = time.perf_counter()
+def run_once(step: Step, x: torch.Tensor, labels: torch.Tensor) -> None:
     torch.autograd.grad(step(x, labels), x)
-    return time.perf_counter() - start
 
 
 def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,17 +80,10 @@ def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.arange(size) // PER_CLASS
 
 
-def times(names: list[str], size: int, rounds: int) -> dict[str, list[float]]:
-    """Return the seconds of each, round by round, after one round to warm up."""
+def times(names: list[str], size: int, rounds: int) -> dict[str, float]:
+    """Return the median seconds of each."""
     x, labels = batch(size)
-    steps = {name: make(name) for name in names}
-    found: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds + 1):
-        for name, step in steps.items():
-            seconds = run_once(step, x, labels)
-            if number:
-                found[name].append(seconds)
-    return found
+    return side_by_side({name: partial(run_once, make(name), x, labels) for name in names}, rounds)
 
 
 def peak_memory(name: str, size: int) -> float:
@@ -139,7 +130,7 @@ def print_against_peer(size: int, rounds: int, memory: bool) -> None:
     print(f"| batch {size} | ms | peer ms | times faster | peak MiB | peer MiB | times less |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, peer in pairs.items():
-        cells = [milliseconds(found[name]), milliseconds(found[peer]), f"{ratio(found[peer], found[name]):.0f}"]
+        cells = [f"{1000 * found[name]:.1f}", f"{1000 * found[peer]:.1f}", f"{found[peer] / found[name]:.0f}"]
         if memory:
             own, theirs = peak_memory_apart(name, size), peak_memory_apart(peer, size)
             cells += [f"{own:.0f}", f"{theirs:.0f}", f"{theirs / own:.0f}"]
@@ -158,19 +149,8 @@ def print_against_similarity(rounds: int) -> None:
         for name in names:
             memory = peak_memory_apart(name, size)
             rest = memory - size * size * 4 / MEBI
-            against = ratio(found[name], found["bare similarity"])
-            print(
-                f"| {size} | {name} | {milliseconds(found[name])} | {against:.2f} | {memory:.0f} | {rest:.0f} |",
-                flush=True,
-            )
-
-
-def milliseconds(seconds: list[float]) -> str:
-    return f"{1000 * statistics.median(seconds):.1f}"
-
-
-def ratio(one: list[float], other: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+            cells = (f"{1000 * found[name]:.1f}", f"{found[name] / found['bare similarity']:.2f}")
+            print(f"| {size} | {name} | {cells[0]} | {cells[1]} | {memory:.0f} | {rest:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -77,8 +77,9 @@ def demo(
     """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search."""
     from tophit.demo import run_demo
     from tophit.progress import TerminalView
+    from tophit.recipe import read_recipe
 
-    run_demo(folder, console, TerminalView(console))
+    run_demo(read_recipe("icons"), folder, console, TerminalView(console))
 
 
 @app.command(
@@ -129,9 +130,9 @@ def evaluate(
     """Measure how well a model finds images of the same label, with 95% intervals."""
     import json
 
-    from tophit.data.folders import open_data, rows_of_split
+    from tophit.data.folders import open_data, part_of
 
-    rows = rows_of_split(open_data(data), split)
+    part = part_of(open_data(data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.training.evaluate import evaluate_rows
@@ -139,9 +140,9 @@ def evaluate(
     view = TerminalView(errors)
     metrics = evaluate_rows(
         load(model),
-        rows,
+        part.rows,
         confidence=0.95,
-        on_bad=lambda row, reason: view.note(f"Skipped row {row + 1} of the split: {reason}"),
+        on_bad=lambda row, reason: view.note(f"Skipped row {part.number(row)}: {reason}"),
         progress=view.track("Embedding"),
     )
     if as_json:
@@ -159,17 +160,17 @@ def index(
     verbose: Verbose = False,
 ) -> None:
     """Embed images and write an index that can be searched."""
-    from tophit.data.folders import open_images, rows_of_split
+    from tophit.data.folders import open_images, part_of
 
-    rows = rows_of_split(open_images(images), split)
+    part = part_of(open_images(images), split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue
 
     view = TerminalView(console)
-    catalogue, bad = build_catalogue(load(run), rows, out, view.track("Embedding"))
+    catalogue, bad = build_catalogue(load(run), part.rows, out, view.track("Embedding"))
     for row, reason in bad.items():
-        view.note(f"Skipped row {row + 1}: {reason}")
+        view.note(f"Skipped row {part.number(row)}: {reason}")
     console.print(
         f"{len(catalogue.index)} images are in {out}. Search it with: tophit search {out} IMAGE", highlight=False
     )

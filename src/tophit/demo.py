@@ -14,7 +14,7 @@ from tophit.evaluation import RetrievalMetrics
 from tophit.files import write_text
 from tophit.models.embedder import build_embedder, load
 from tophit.progress import View
-from tophit.recipe import Recipe, read_recipe
+from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
@@ -26,9 +26,8 @@ QUERIES = 8
 RESULTS = 10
 
 
-def run_demo(folder: Path, console: Console, view: View) -> None:
+def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None:
     """Build the icon set, train, evaluate on unseen classes, index, search; print and draw the results."""
-    recipe = read_recipe("icons")
     console.print("[bold]1. Data[/]: the same icon in independent icon families", highlight=False)
     manifest = icon_set(progress=view.track("Drawing"))
     test = manifest.where("test")
@@ -41,15 +40,13 @@ def run_demo(folder: Path, console: Console, view: View) -> None:
     models = _cached_json(folder / "before.json", lambda: _before(recipe, test, view))
     console.print("[bold]3. Training[/]: the whole network, Proxy-Anchor loss", highlight=False)
     result = _train_or_reuse(recipe, folder, view)
-    models["trained on the other icons"] = {"metrics": result["test"], "intervals": result["intervals"]}
+    models["trained"] = {"metrics": result["test"], "intervals": result["intervals"]}
     console.print("[bold]4. Index and search[/]", highlight=False)
     catalogue = _index_or_reuse(folder, test, view)
     sheet = folder / "sheet.png"
     contact_sheet(_search_examples(catalogue, test), sheet)
     view.note(f"   {len(catalogue.index)} test images indexed in {folder / 'index'}; results drawn into {sheet}")
-    console.print(
-        f"\n[bold]On icons never seen in training[/] ({len(test)} queries; % with 95% intervals over classes)"
-    )
+    console.print(f"\n[bold]On icons never seen in training[/] ({len(test)} queries; % and 95% interval over classes)")
     console.print(metrics_table({name: (m["metrics"], m["intervals"]) for name, m in models.items()}))
     console.print("Next, with your own images in one folder a class (.venv/bin/tophit if the venv is not active):")
     console.print("  tophit train head --data PATH/TO/IMAGES --run runs/mine", highlight=False)
@@ -65,8 +62,10 @@ def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:
     untrained = build_embedder(fields.backbone, fields.weights, dim=fields.dim, **settings)  # type: ignore[arg-type]
     return {
         "raw pixels": _plain(metrics_of_vectors(pixel_vectors(test), test.rows, 0.95)),
-        "pretrained backbone": _plain(evaluate_rows(features, test.rows, 0.95, progress=view.track("Features"))),
-        "pretrained, untrained head": _plain(evaluate_rows(untrained, test.rows, 0.95)),
+        "pretrained backbone, no head": _plain(
+            evaluate_rows(features, test.rows, 0.95, progress=view.track("Features"))
+        ),
+        "pretrained backbone, untrained head": _plain(evaluate_rows(untrained, test.rows, 0.95)),
     }
 
 

@@ -12,7 +12,7 @@ from tophit.training.run import Run
 
 
 @pytest.fixture
-def pictures(tmp_path):
+def split_pictures(tmp_path):
     """Twelve training classes and four test classes of four noisy pictures."""
     generator = np.random.default_rng(0)
     for split, classes in (("train", 12), ("test", 4)):
@@ -27,10 +27,10 @@ def pictures(tmp_path):
 
 
 @pytest.mark.parametrize(("merge", "classes"), [(1, 9), (3, 3)])
-def test_only_training_classes_merge(pictures, tmp_path, merge, classes):
+def test_only_training_classes_merge(split_pictures, tmp_path, merge, classes):
     recipe = make_recipe(
         {
-            "data": {"manifest": str(pictures), "merge_classes": merge, "validation_share": 0.25},
+            "data": {"manifest": str(split_pictures), "merge_classes": merge, "validation_share": 0.25},
             "embedder": {"backbone": "small", "weights": "random", "dim": 8, "size": 16},
             "batches": {"classes": 3, "per_class": 4},
             "schedule": {"epochs": 1},
@@ -46,10 +46,10 @@ def test_only_training_classes_merge(pictures, tmp_path, merge, classes):
 @pytest.mark.parametrize(
     "loss", [{"name": "pnp"}, {"name": "smooth-ap"}, {"name": "topk-precision"}], ids=lambda loss: loss["name"]
 )
-def test_each_ranking_loss_trains_by_name(pictures, tmp_path, loss):
+def test_each_ranking_loss_trains_by_name(split_pictures, tmp_path, loss):
     recipe = make_recipe(
         {
-            "data": {"manifest": str(pictures), "validation_share": 0.0},
+            "data": {"manifest": str(split_pictures), "validation_share": 0.0},
             "embedder": {"backbone": "small", "weights": "random", "dim": 8, "size": 16},
             "loss": loss,
             "batches": {"classes": 12, "per_class": 4},

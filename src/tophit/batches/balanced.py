@@ -82,6 +82,6 @@ class BalancedBatchSampler:
         if self.repeat_small_classes and len(last) < self.per_class:
             spare = shuffled[: -len(last)] + last  # other images first, then its own again
             groups[-1] = last + [spare[i % len(spare)] for i in range(self.per_class - len(last))]
-        elif len(last) == 1 and len(groups) > 1:  # an image alone has no positive in its batch
+        elif len(last) == 1 < self.per_class and len(groups) > 1:  # an image alone has no positive in its batch
             last.append(groups[-2].pop() if self.per_class > 2 else shuffled[0])
         return groups

@@ -21,6 +21,7 @@ from tophit.models.engines import feature_engine
 from tophit.progress import Progress
 
 _BATCH = 64
+_MANY_FILES = 5000  # reading so many to find their keys takes a while
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ def cached_features(
     embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, folder: Path | None = None
 ) -> Features:
     """Return the backbone's pooled features of every row, computing only those the cache does not have."""
-    engine = feature_engine(embedder)
+    engine = feature_engine(embedder, len(rows))
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
-    keys = [_content_key(row) for row in rows]
+    shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows
+    keys = [_content_key(row) for row in shown]
     with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{engine.name}.sqlite")) as store:
         known = store.read(key for key in keys if key)
         missing = [i for i, key in enumerate(keys) if key not in known]

@@ -43,14 +43,14 @@ def open_images(name: str) -> Manifest:
     return Manifest(tuple(ImageRow(p, "" if p.parent == path else p.parent.name) for p in found), str(path))
 
 
-def rows_of_split(manifest: Manifest, split: str) -> tuple[ImageRow, ...]:
+def part_of(manifest: Manifest, split: str) -> Manifest:
     """Return the rows of one split, or of ``all``; none is an error."""
     if split not in (*SPLITS, "all"):
         raise UsageError(f"A split is {', '.join(SPLITS)} or all, not '{split}'.")
-    rows = manifest.rows if split == "all" else manifest.where(split).rows
-    if not rows:
+    part = manifest if split == "all" else manifest.where(split)
+    if not len(part):
         raise TophitError(f"{manifest.source} has no images in the split '{split}'.")
-    return rows
+    return part
 
 
 def manifest_from_folder(folder: str | Path, test_share: float = 0.5, seed: int = 0) -> Manifest:

@@ -36,10 +36,14 @@ class ImageRow:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A list of image rows; ``source`` is where it came from, for messages."""
+    """A list of image rows; ``source`` is where it came from, for messages.
+
+    A part of a manifest keeps in ``numbers`` the row numbers (from 1) that its rows have in the whole.
+    """
 
     rows: tuple[ImageRow, ...]
     source: str = "manifest"
+    numbers: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,7 +58,12 @@ class Manifest:
 
     def where(self, split: str) -> "Manifest":
         """Return the rows of one split."""
-        return Manifest(tuple(row for row in self.rows if row.split == split), f"{self.source} ({split})")
+        chosen = [i for i, row in enumerate(self.rows) if row.split == split]
+        return Manifest(tuple(self.rows[i] for i in chosen), self.source, tuple(self.number(i) for i in chosen))
+
+    def number(self, index: int) -> int:
+        """Return the row number, from 1, of a row in the whole manifest."""
+        return index + 1 if self.numbers is None else self.numbers[index]
 
 
 def read_manifest(path: str | Path) -> Manifest:

@@ -19,11 +19,17 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
 
 
 def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest:
-    """Move a share of the training classes to the split "validation"; a manifest that has one is left as it is."""
+    """Move a share of the training classes, at least two, to the split "validation".
+
+    A manifest that has such a split, or would keep fewer than two classes to learn from, is left as it is.
+    """
     if share == 0 or any(row.split == "validation" for row in manifest):
         return manifest
-    train = [row.label for row in manifest if row.split == "train"]
-    held_out = {name for name, split in split_classes(train, share, seed).items() if split == "test"}
+    names = sorted({row.label for row in manifest if row.split == "train"})
+    wanted = max(2, round(share * len(names)))
+    if len(names) - wanted < 2:
+        return manifest
+    held_out = {names[i] for i in np.random.default_rng(seed).permutation(len(names))[:wanted]}
 
     def moved(row: ImageRow) -> ImageRow:
         if row.split != "train" or row.label not in held_out:

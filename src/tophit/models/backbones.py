@@ -2,10 +2,14 @@
 
 import difflib
 import fnmatch
+import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
 from tophit.data.preprocessing import Preprocessing
@@ -79,15 +83,12 @@ def build_backbone(name: str, weights: str = "pretrained") -> Backbone:
 
 def read_weights(path: str) -> dict[str, torch.Tensor]:
     """Read tensors from a safetensors file, or from a PyTorch file without unpickling anything else."""
-    import pickle
-
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     try:
         if path.endswith(".safetensors"):
             return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle protocol: what can't be loaded raises
+            return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise TophitError(f"There is no weights file '{path}'.") from None
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:

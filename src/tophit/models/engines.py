@@ -30,10 +30,9 @@ class FeatureEngine(Protocol):
         ...
 
 
-def feature_engine(embedder: "Embedder", images: int | None = None) -> FeatureEngine:
-    """Return the fastest engine for so many images (None: many) on the embedder's device."""
-    many = images is None or images >= _WORTH_EXPORTING
-    if many and embedder.device.type == "cpu" and onnx_installed():
+def feature_engine(embedder: "Embedder", images: int) -> FeatureEngine:
+    """Return the fastest engine for so many images on the embedder's device; the same number gives the same engine."""
+    if images >= _WORTH_EXPORTING and embedder.device.type == "cpu" and onnx_installed():
         return OnnxEngine(embedder)
     return TorchEngine(embedder)
 

@@ -9,10 +9,10 @@ Measured = tuple[Mapping[str, float], Mapping[str, Sequence[float]]]
 
 
 def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) -> Table:
-    """Return a table with a row a model and a column a metric, in percent with the interval where there is one."""
+    """Return a table with a row a model and a column a metric, in percent with half the interval's width."""
     table = Table("model", *names)
     for model, (metrics, intervals) in models.items():
-        table.add_row(model, *(f"{100 * metrics[name]:.1f} {_interval(intervals.get(name))}" for name in names))
+        table.add_row(model, *(f"{100 * metrics[name]:.1f}{_half_width(intervals.get(name))}" for name in names))
     return table
 
 
@@ -24,5 +24,9 @@ def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[f
     return table
 
 
+def _half_width(bounds: Sequence[float] | None) -> str:
+    return "" if bounds is None else f" ±{50 * (bounds[1] - bounds[0]):.1f}"
+
+
 def _interval(bounds: Sequence[float] | None) -> str:
-    return "" if bounds is None else f"({100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})"
+    return "" if bounds is None else f"{100 * bounds[0]:.2f} to {100 * bounds[1]:.2f}"

@@ -18,28 +18,30 @@ def evaluate_rows(
     confidence: float | None = None,
     on_bad: Callable[[int, str], None] | None = None,
     progress: Progress | None = None,
-    metrics: Sequence[str] = (),
-    final: bool = True,
 ) -> RetrievalMetrics:
-    """Return retrieval metrics of the embedder on rows; ``metrics`` names such as ``recall@16`` are added to the usual.
+    """Return retrieval metrics of the embedder on rows.
 
     Rows with the role query search those with the role gallery; without such roles every image queries all others.
     An unreadable image goes to ``on_bad`` (row number from 0, reason) and is left out; without it, it raises.
     """
-    embedded = embed_rows(embedder, rows, progress, final)
+    embedded = embed_rows(embedder, rows, progress)
     for row, reason in embedded.bad.items():
         if on_bad is None:
             raise TophitError(f"row {row + 1}: {reason}")
         on_bad(row, reason)
-    return metrics_of_vectors(embedded.vectors, [rows[i] for i in embedded.rows], confidence, metrics)
+    return metrics_of_vectors(embedded.vectors, [rows[i] for i in embedded.rows], confidence)
 
 
 def metrics_of_vectors(
     vectors: np.ndarray, rows: Sequence[ImageRow], confidence: float | None = None, metrics: Sequence[str] = ()
 ) -> RetrievalMetrics:
-    """Return retrieval metrics of vectors (N, d) that belong to rows (N)."""
+    """Return retrieval metrics of vectors (N, d) of rows (N); ``metrics`` such as ``recall@16`` join the usual ones."""
     if len(rows) < 2:
         raise TophitError(f"Retrieval needs at least two readable images to evaluate on; there are {len(rows)}.")
+    if not np.isfinite(vectors).all():
+        raise TophitError(
+            "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
+        )
     labels = np.asarray([row.label for row in rows])
     roles = np.asarray([row.role for row in rows])
     extra = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}

@@ -1,5 +1,6 @@
 """The training loop: epochs of steps, evaluations, checkpoints; interrupted anywhere, it continues exactly."""
 
+import hashlib
 import math
 import signal
 import time
@@ -22,7 +23,7 @@ from tophit.methods import PlainMethod
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.training.evaluate import evaluate_rows
+from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.losses import build_loss
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
@@ -53,7 +54,7 @@ class _Position:
     best_value: float = -math.inf
     best_epoch: int = 0
     seconds: float = 0.0
-    bad: dict[str, str] = field(default_factory=dict)
+    bad: dict[int, str] = field(default_factory=dict)
 
 
 class _Training:
@@ -65,6 +66,8 @@ class _Training:
         manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
         self.manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
         self.validation = self.manifest.where("validation")
+        if recipe.data.validation_share and not len(self.validation):
+            view.note("Too few training classes to hold some out for validation: the last epoch will be kept.")
         self.embedder = _make_embedder(recipe)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(merge_classes(_training_rows(self.manifest), recipe.data.merge_classes))
@@ -81,8 +84,9 @@ class _Training:
 
     def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
         if self.recipe.embedder.trainable == "head":
-            return FeatureSource(self.recipe, self.embedder, train, self.bad, self.view.track("Features"))
-        return ImageSource(self.recipe, self.embedder, train, self.bad)
+            progress = self.view.track("Features")
+            return FeatureSource(self.recipe, self.embedder, train, self.validation, self.bad, progress)
+        return ImageSource(self.recipe, self.embedder, train, self.validation, self.bad)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
@@ -149,13 +153,10 @@ class _Training:
             self.embedder.save(self.run.best)
             return
         name = self.recipe.evaluation.metric
-        metrics = evaluate_rows(
-            self.embedder,
-            self.validation.rows,
-            on_bad=lambda row, reason: self.bad.add(f"validation row {row + 1}", reason),
-            metrics=[name],
-            final=False,
-        )
+        embedded = self.source.validation_vectors()
+        for row, reason in embedded.bad.items():
+            self.bad.add(self.validation.number(row), reason)
+        metrics = metrics_of_vectors(embedded.vectors, [self.validation.rows[i] for i in embedded.rows], metrics=[name])
         self.log.write(position.step, {"epoch": position.epoch, **{f"validation/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
         if metrics[name] > position.best_value:
@@ -164,7 +165,6 @@ class _Training:
 
     def _result(self) -> dict[str, Any]:
         position = self.position
-        self.run.write_bad_images(self.bad.reasons)
         result: dict[str, Any] = {
             "best_epoch": position.best_epoch,
             "validation": {self.recipe.evaluation.metric: position.best_value} if len(self.validation) > 1 else {},
@@ -179,10 +179,11 @@ class _Training:
                 load(self.run.best),
                 test.rows,
                 confidence=0.95,
-                on_bad=lambda row, reason: self.bad.add(f"test row {row + 1}", reason),
+                on_bad=lambda row, reason: self.bad.add(test.number(row), reason),
                 progress=self.view.track("Test"),
             )
             result |= {"test": dict(metrics), "intervals": metrics.intervals}
+        self.run.write_bad_images(self.bad.reasons)
         return result
 
     def _seconds(self) -> float:
@@ -194,6 +195,7 @@ class _Training:
         self.position.bad = self.bad.reasons
         self.run.save_checkpoint(
             {
+                "data": _data_digest(self.manifest),
                 "position": vars(self.position),
                 "embedder": _learned_state(self.embedder),
                 "method": self.method.state_dict(),
@@ -208,6 +210,11 @@ class _Training:
         state = self.run.load_checkpoint()
         if state is None:
             return 0
+        if state["data"] != _data_digest(self.manifest):
+            raise TophitError(
+                f"The images or labels of {self.manifest.source} are not those that the run in {self.run.folder} began "
+                "with, so it can't be continued; put them back, or start a new run."
+            )
         self.position = _Position(**state["position"])
         self.embedder.load_state_dict(state["embedder"], strict=False)
         self.method.load_state_dict(state["method"])
@@ -257,6 +264,12 @@ def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
     """Return the weights that training changes: a frozen backbone is built again from the recipe."""
     state = embedder.state_dict()
     return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}
+
+
+def _data_digest(manifest: Manifest) -> str:
+    """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
+    rows = [(row.path.name, row.label, row.split, row.box) for row in manifest]
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 def _training_rows(manifest: Manifest) -> Manifest:

@@ -29,8 +29,10 @@ class Run:
         return run
 
     def begin(self, recipe: Recipe) -> None:
-        """Make the folder and save the recipe in it."""
+        """Make the folder, save the recipe in it, and remove what a killed process left half written."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for leftover in self.folder.glob(f".{self.checkpoint_path.name}.*"):
+            leftover.unlink()
         write_text(self.recipe_path, recipe.to_yaml())
 
     @property
@@ -66,7 +68,7 @@ class Run:
         """Mark the run as finished, with its measurements."""
         write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
 
-    def write_bad_images(self, reasons: dict[str, str]) -> None:
+    def write_bad_images(self, reasons: dict[int, str]) -> None:
         """List the images that could not be used, with the reasons."""
         path = self.folder / "bad_images.csv"
         with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:

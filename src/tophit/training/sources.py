@@ -9,6 +9,7 @@ import torch
 
 from tophit.batches import BalancedBatchSampler, RandomBatchSampler
 from tophit.data.dataset import Augmentation, Batch, ImageDataset, image_loader
+from tophit.data.embedding import EmbeddedRows, embed_rows
 from tophit.data.features import cached_features
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError
@@ -25,24 +26,25 @@ class BadImages:
     def __init__(self, limit: int, note: Callable[[str], None]) -> None:
         self.limit = limit
         self.note = note
-        self.reasons: dict[str, str] = {}
+        self.reasons: dict[int, str] = {}
 
-    def add(self, where: str, reason: str) -> None:
-        """Note an image once; too many of them raise."""
-        if where in self.reasons:
+    def add(self, row: int, reason: str) -> None:
+        """Note the image in a row of the manifest (from 1), once; too many of them raise."""
+        if row in self.reasons:
             return
-        self.reasons[where] = reason
+        self.reasons[row] = reason
         if len(self.reasons) > self.limit:
-            listed = "\n".join(f"  {place}: {why}" for place, why in list(self.reasons.items())[:10])
+            listed = "\n".join(f"  row {number}: {why}" for number, why in list(self.reasons.items())[:10])
             count = len(self.reasons)
             raise TophitError(f"{count} unreadable images, data.max_bad_images allows {self.limit}:\n{listed}")
-        self.note(f"Skipped an unreadable image, {where}: {reason}")
+        self.note(f"Skipped an unreadable image, row {row}: {reason}")
 
 
 class Source(Protocol):
-    """Gives a training loop its batches, and embeds rows for evaluation."""
+    """Gives a training loop its batches, and the vectors of the validation rows."""
 
     sampler: Sampler
+    classes: int
 
     def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield (inputs, labels) of an epoch's batches from number ``first`` on."""
@@ -50,6 +52,10 @@ class Source(Protocol):
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map a batch's inputs to embeddings."""
+        ...
+
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows with the embedder as it is now."""
         ...
 
 
@@ -65,12 +71,19 @@ class FeatureSource:
     """Cached features: a batch is a look-up, so head training takes seconds."""
 
     def __init__(
-        self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages, progress: Progress | None
+        self,
+        recipe: Recipe,
+        embedder: Embedder,
+        train: Manifest,
+        validation: Manifest,
+        bad: BadImages,
+        progress: Progress | None,
     ) -> None:
         features = cached_features(embedder, train.rows, progress)
         for row, reason in features.bad.items():
-            bad.add(f"training row {row + 1}", reason)
+            bad.add(train.number(row), reason)
         self.embedder = embedder
+        self.validation = cached_features(embedder, validation.rows, progress)
         self.features = torch.from_numpy(features.values).to(embedder.device)
         names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
         self.classes = len(names)
@@ -87,12 +100,21 @@ class FeatureSource:
         """Map features (N, channels) to embeddings (N, dim)."""
         return self.embedder.embed_features(inputs)
 
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows from their features."""
+        features = self.validation
+        return EmbeddedRows(self.embedder.embed_arrays(features.values), features.rows, features.bad)
+
 
 class ImageSource:
     """Images read and augmented anew each epoch, for training the whole network."""
 
-    def __init__(self, recipe: Recipe, embedder: Embedder, train: Manifest, bad: BadImages) -> None:
+    def __init__(
+        self, recipe: Recipe, embedder: Embedder, train: Manifest, validation: Manifest, bad: BadImages
+    ) -> None:
         self.embedder = embedder
+        self.train = train
+        self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
         augmentation = Augmentation(recipe.seed, recipe.augment.scale, recipe.augment.flip)
@@ -109,9 +131,13 @@ class ImageSource:
         batch: Batch
         for batch in image_loader(self.dataset, list(islice(self.sampler, first, None)), self.workers):
             for row, reason in batch.bad.items():
-                self.bad.add(f"training row {row + 1}", reason)
+                self.bad.add(self.train.number(row), reason)
             yield batch.images.to(device), self.labels[batch.rows].to(device)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
         return self.embedder(inputs)
+
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows from their images."""
+        return embed_rows(self.embedder, self.validation.rows, final=False)

@@ -1,0 +1,102 @@
+"""A run that is killed or stopped at any moment continues as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+RECIPE = {
+    "embedder": {"backbone": "small", "weights": "random", "dim": 16, "size": 32},
+    "batches": {"classes": 3, "per_class": 2},
+    "optimizer": {"backbone": {"lr": 3e-3}, "head": {"lr": 3e-3}},
+    "schedule": {"epochs": 40},
+    "evaluation": {"every": 5},
+}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, pictures: Path) -> Callable[[str], Path]:
+    def write(trainable: str) -> Path:
+        fields = {**RECIPE, "data": {"manifest": str(pictures), "validation_share": 0.25}}
+        fields["embedder"] = {**RECIPE["embedder"], "trainable": trainable}
+        fields["checkpoint"] = {"minutes": 0.1 / 60}
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(fields))
+        return path
+
+    return write
+
+
+def start(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tophit.cli", "train", *map(str, arguments)],
+        env={**os.environ, **ONE_THREAD},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_steps(process: subprocess.Popen[str], run: Path, steps: int) -> None:
+    """Wait until the run has logged so many steps; it flushes its log at every checkpoint."""
+    log = run / "metrics.jsonl"
+    while not log.exists() or log.read_text().count('"loss"') < steps:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    for name in ("best/weights.safetensors", "best/embedder.json", "metrics.jsonl"):
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    first, second = (torch.load(run / "checkpoint.pt", weights_only=True) for run in (one, other))
+    for part in ("embedder", "method"):
+        torch.testing.assert_close(first[part], second[part], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("trainable", ["all", "head"])
+def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(
+    recipe: Callable[[str], Path], tmp_path: Path, tophit: Callable, trainable: str
+) -> None:
+    """SIGKILL, twice, at steps drawn at random; the seed is printed so that a failure can be repeated."""
+    seed = random.SystemRandom().randrange(10**6)
+    print("seed", seed)
+    path = recipe(trainable)
+    tophit("train", path, "--run", tmp_path / "whole", **ONE_THREAD)
+    killed = tmp_path / "killed"
+    arguments: list[object] = [path, "--run", killed]
+    kills = sorted(random.Random(seed).sample(range(1, 60), 2))
+    for step in kills:
+        process = start(*arguments)
+        wait_for_steps(process, killed, step)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert not (killed / "result.json").exists()
+        arguments = ["--resume", killed]
+    tophit("train", "--resume", killed, **ONE_THREAD)
+    assert_same_run(tmp_path / "whole", killed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_stops_cleanly_and_says_how_to_resume(
+    recipe: Callable[[str], Path], tmp_path: Path, tophit: Callable, number: int
+) -> None:
+    run = tmp_path / "stopped"
+    process = start(recipe("all"), "--run", run)
+    wait_for_steps(process, run, 3)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"Continue with: tophit train --resume {run}" in errors.replace("\n", " ")
+    assert "Traceback" not in errors
+    tophit("train", "--resume", run, **ONE_THREAD)
+    tophit("train", tmp_path / "recipe.yaml", "--run", tmp_path / "whole", **ONE_THREAD)
+    assert_same_run(tmp_path / "whole", run)
