@@ -344,7 +344,7 @@ def _fields_of(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str
             for choice, kind in alternatives.items():
                 for path, *rest in _fields_of(kind, f"{prefix}{name}."):
                     if path != f"{prefix}{name}.name":
-                        yield f"{path} ({choice})", *rest  # type: ignore[misc]
+                        yield path if choice == default else f"{path} ({choice})", *rest  # type: ignore[misc]
         elif below is None:
             yield f"{prefix}{name}", _type_name(info), _default_text(info), info.description or ""
         else:

@@ -1,7 +1,6 @@
 """Two gloo processes: the gathered loss equals the loss of the joined batch, in value and in gradient."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,13 +38,12 @@ def joined():
     return results
 
 
-def worker(folder: str) -> None:
+def worker(folder: str, rank: int) -> None:
     """Run one process; saves its results."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     rows = slice(0, FIRST) if rank == 0 else slice(FIRST, None)
     results = {}
     for name, loss in LOSSES.items():
@@ -56,17 +54,19 @@ def worker(folder: str) -> None:
         value.backward()
         results[name] = (value.detach(), embeddings.grad, net.module.weight.grad)
     torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.barrier()  # nobody leaves while the other still talks
     dist.destroy_process_group()
 
 
 def run_two_processes(folder):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
-    command = [sys.executable, __file__, str(folder)]
-    processes = [subprocess.Popen(command, env={**common, "RANK": str(rank)}) for rank in range(2)]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    """Start both; they meet through a file, so no port can be taken by another test."""
+    common = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    processes = [subprocess.Popen([sys.executable, __file__, str(folder), str(rank)], env=common) for rank in range(2)]
+    try:
+        assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 
@@ -87,4 +87,4 @@ def test_one_process_needs_no_group():
 
 
 if __name__ == "__main__":
-    worker(sys.argv[1])
+    worker(sys.argv[1], int(sys.argv[2]))

@@ -76,5 +76,5 @@ def test_the_explanation_lists_each_loss():
     assert fields["loss.name"] == ("proxy-anchor | topk-precision | pnp | smooth-ap", "proxy-anchor")
     assert fields["loss.k (topk-precision)"] == ("int", "5")
     assert fields["loss.alpha (pnp)"] == ("float", "4.0")
-    assert fields["loss.alpha (proxy-anchor)"] == ("float", "32.0")
+    assert fields["loss.alpha"] == ("float", "32.0")
     assert fields["loss.include_self (smooth-ap)"] == ("bool", "True")
