@@ -3,9 +3,9 @@
     python -m benchmarks.ranking_losses
 
 512 dimensions, 4 images a class, float32. Times are medians of rounds in which all take turns, so a busy machine
-slows both sides. Memory is the rise of the process's peak resident
-size over one call, in a process of its own. The bare similarity is: normalise, one product of the batch with itself,
-backward. The peer is pytorch-metric-learning; above 384 it needs more memory than this machine has.
+slows both sides. Memory is the rise of the process's peak resident size over one call, in a process of its own. The
+bare similarity is: normalise, one product of the batch with itself, backward. The peer is pytorch-metric-learning;
+from 1024 on it needs more memory than this machine has.
 """
 
 import argparse
