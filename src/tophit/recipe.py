@@ -4,19 +4,15 @@ import difflib
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
 from tophit.errors import UsageError
-
-
-class Section(BaseModel):
-    """A part of the recipe; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+from tophit.recipe_losses import Loss, ProxyAnchor
+from tophit.recipe_section import Section
 
 
 class Data(Section):
@@ -34,6 +30,12 @@ class Data(Section):
         ge=0,
         lt=1,
         description="Share of the training classes held out to choose the best epoch; 0 keeps the last epoch.",
+    )
+    merge_classes: int = Field(
+        default=1,
+        ge=1,
+        description="Train on classes made of this many classes each; validation and test keep theirs. "
+        "3 is the PNP paper's test of robustness.",
     )
     max_bad_images: int = Field(
         default=0, ge=0, description="How many unreadable images to skip, with a note, before the run stops."
@@ -68,14 +70,6 @@ class Embedder(Section):
     squash: bool = Field(
         default=False, description="Scale both sides to the input size instead of cropping the centre."
     )
-
-
-class Loss(Section):
-    """What to optimise."""
-
-    name: Literal["proxy-anchor"] = Field(default="proxy-anchor", description="The objective.")
-    alpha: float = Field(default=32.0, gt=0, description="Scale of the similarities in the exponent.")
-    margin: float = Field(default=0.1, description="Margin on the similarities.")
 
 
 class Batches(Section):
@@ -176,7 +170,7 @@ class Recipe(Section):
     device: str = Field(default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
     data: Data
     embedder: Embedder = Embedder()
-    loss: Loss = Loss()
+    loss: Loss = ProxyAnchor()
     batches: Batches = Batches()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
@@ -269,7 +263,7 @@ def _plain_value(text: str) -> Any:
 
 def _explain(problem: dict[str, Any]) -> str:
     parts = [str(part) for part in problem["loc"]]
-    path = ".".join(parts)
+    path = ".".join(_without_choices(parts))
     if problem["type"] == "extra_forbidden":
         choices = sorted(_section_at(parts[:-1]).model_fields)
         return f"{path}: unknown key.{_nearest(parts[-1], choices)} Choices: {', '.join(choices)}."
@@ -277,6 +271,12 @@ def _explain(problem: dict[str, Any]) -> str:
         choices = _literal_choices(parts)
         value = problem["input"]
         return f"{path}: unknown value '{value}'.{_nearest(value, choices)} Choices: {', '.join(choices)}."
+    if problem["type"] == "union_tag_invalid":
+        choices = list(_alternatives(_section_at(parts[:-1]).model_fields[parts[-1]]))
+        value = problem["ctx"]["tag"]
+        return f"{path}.name: unknown value '{value}'.{_nearest(value, choices)} Choices: {', '.join(choices)}."
+    if problem["type"] in ("model_attributes_type", "union_tag_not_found"):
+        return f"{path}: is a section with a name and its fields, not {problem['input']!r}."
     if problem["type"] == "missing":
         return f"{path}: needs a value. {_description(parts)}".rstrip()
     if problem["type"] == "string_pattern_mismatch":
@@ -292,10 +292,24 @@ def _nearest(word: Any, choices: Sequence[str]) -> str:
 
 
 def _section_at(parts: Sequence[str]) -> type[BaseModel]:
+    """Return the section at a path; after a field with alternatives comes the name of the one chosen."""
     section: type[BaseModel] = Recipe
+    alternatives: dict[str, type[BaseModel]] = {}
     for part in parts:
-        section = (part in section.model_fields and _as_section(section.model_fields[part])) or section
+        info = section.model_fields.get(part)
+        section = alternatives.get(part) or (info and _as_section(info)) or section
+        alternatives = _alternatives(info) if info else {}
     return section
+
+
+def _without_choices(parts: Sequence[str]) -> list[str]:
+    """Return a path as the user writes it, without the name of the chosen alternative."""
+    written: list[str] = []
+    for i, part in enumerate(parts):
+        before = _section_at(parts[: i - 1]).model_fields.get(parts[i - 1]) if i else None
+        if before is None or part not in _alternatives(before):
+            written.append(part)
+    return written
 
 
 def _literal_choices(parts: Sequence[str]) -> list[str]:
@@ -314,10 +328,24 @@ def _as_section(info: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
+def _alternatives(info: FieldInfo) -> dict[str, type[BaseModel]]:
+    """Return the sections a field may hold, by name; none if it is not a choice of sections."""
+    kinds = [kind for kind in get_args(info.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return {kind.model_fields["name"].default: kind for kind in kinds if "name" in kind.model_fields}
+
+
 def _fields_of(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
     for name, info in section.model_fields.items():
         below = _as_section(info)
-        if below is None:
+        alternatives = _alternatives(info)
+        if alternatives:
+            default = info.default.name
+            yield f"{prefix}{name}.name", " | ".join(alternatives), default, "Which of them; each has its own fields."
+            for choice, kind in alternatives.items():
+                for path, *rest in _fields_of(kind, f"{prefix}{name}."):
+                    if path != f"{prefix}{name}.name":
+                        yield path if choice == default else f"{path} ({choice})", *rest  # type: ignore[misc]
+        elif below is None:
             yield f"{prefix}{name}", _type_name(info), _default_text(info), info.description or ""
         else:
             yield from _fields_of(below, f"{prefix}{name}.")

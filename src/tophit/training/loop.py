@@ -16,14 +16,15 @@ from torch import nn
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
+from tophit.data.merge import merge_classes
 from tophit.data.splits import hold_out_validation
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.losses import ProxyAnchorLoss
 from tophit.methods import PlainMethod
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
+from tophit.training.losses import build_loss
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -70,10 +71,8 @@ class _Training:
         self.embedder = make_embedder(recipe)
         self.embedder.trained = recipe.embedder.trainable
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
-        self.source = self._make_source(_training_rows(self.manifest))
-        loss = ProxyAnchorLoss(self.source.classes, self.embedder.dim, recipe.loss.alpha, recipe.loss.margin).to(
-            self.embedder.device
-        )
+        self.source = self._make_source(merge_classes(_training_rows(self.manifest), recipe.data.merge_classes))
+        loss = build_loss(recipe.loss, self.source.classes, self.embedder.dim).to(self.embedder.device)
         self.method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self.method.optimizer.param_groups]

@@ -1,0 +1,157 @@
+"""Time and peak memory of the ranking losses, forward and backward, against their peers and the bare similarity.
+
+    python -m benchmarks.ranking_losses
+
+512 dimensions, 4 images a class, float32. Times are medians of rounds in which all take turns, so a busy machine
+slows both sides. Memory is the rise of the process's peak resident size over one call, in a process of its own. The
+bare similarity is: normalise, one product of the batch with itself, backward. The peer is pytorch-metric-learning;
+from 1024 on it needs more memory than this machine has.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch.nn import functional
+
+from benchmarks import side_by_side
+from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+
+DIM = 512
+PER_CLASS = 4
+MEBI = 2**20
+Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def bare_similarity(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return a sum over the similarity matrix: its backward pass is that of any loss, without the loss."""
+    unit = functional.normalize(x, dim=1)
+    similarity = unit @ unit.T
+    return _Ones.apply(similarity)  # type: ignore[return-value]
+
+
+class _Ones(torch.autograd.Function):
+    """A sum that hands back a dense gradient, as a loss would."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, similarity: torch.Tensor) -> torch.Tensor:
+        ctx.shape = similarity.shape  # type: ignore[attr-defined]
+        return similarity.sum()
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *grad_outputs: torch.Tensor) -> torch.Tensor:
+        return torch.ones(ctx.shape)  # type: ignore[attr-defined]
+
+
+def sorted_negatives(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return a sum after sorting every row of the similarity matrix: what a core that sorts first would pay."""
+    with torch.no_grad():
+        unit = functional.normalize(x, dim=1)
+        (unit @ unit.T).sort(dim=1)
+    return x.sum()
+
+
+def make(name: str) -> Step:
+    """Return a loss by its name here; the peer's are imported only when asked for."""
+    if name.startswith("PML"):
+        from pytorch_metric_learning import losses as peer
+
+        return peer.PNPLoss(variant="Dq", alpha=4) if name == "PML PNP" else peer.SmoothAPLoss()
+    ours: dict[str, Step] = {
+        "bare similarity": bare_similarity,
+        "similarity and sort": sorted_negatives,
+        "PNP": PNPLoss(),
+        "Smooth-AP": SmoothAPLoss(),
+        "top-k": TopKPrecisionLoss(),
+    }
+    return ours[name]
+
+
+def run_once(step: Step, x: torch.Tensor, labels: torch.Tensor) -> None:
+    torch.autograd.grad(step(x, labels), x)
+
+
+def batch(size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(size, DIM, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    return x, torch.arange(size) // PER_CLASS
+
+
+def times(names: list[str], size: int, rounds: int) -> dict[str, float]:
+    """Return the median seconds of each."""
+    x, labels = batch(size)
+    return side_by_side({name: partial(run_once, make(name), x, labels) for name in names}, rounds)
+
+
+def peak_memory(name: str, size: int) -> float:
+    """Return the rise of the peak resident size over one call, in MiB; linux only. Call it in a fresh process."""
+    step = make(name)
+    run_once(step, *batch(16))
+    x, labels = batch(size)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    run_once(step, x, labels)
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1])
+
+
+def peak_memory_apart(name: str, size: int) -> float:
+    command = [sys.executable, "-m", "benchmarks.ranking_losses", "--memory-of", name, "--batch", str(size)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory-of", help="print the peak memory of one loss and stop")
+    parser.add_argument("--batch", type=int, default=384, help="for --memory-of")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.memory_of:
+        print(peak_memory(arguments.memory_of, arguments.batch))
+        return
+    print(f"torch {torch.__version__}, {arguments.threads} thread, {arguments.rounds} rounds\n")
+    print_against_peer(112, arguments.rounds, memory=False)
+    print_against_peer(384, arguments.rounds, memory=True)
+    print_against_similarity(arguments.rounds)
+
+
+def print_against_peer(size: int, rounds: int, memory: bool) -> None:
+    pairs = {"PNP": "PML PNP", "Smooth-AP": "PML Smooth-AP"}
+    found = times([*pairs, *pairs.values()], size, rounds)
+    print(f"| batch {size} | ms | peer ms | times faster | peak MiB | peer MiB | times less |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, peer in pairs.items():
+        cells = [f"{1000 * found[name]:.1f}", f"{1000 * found[peer]:.1f}", f"{found[peer] / found[name]:.0f}"]
+        if memory:
+            own, theirs = peak_memory_apart(name, size), peak_memory_apart(peer, size)
+            cells += [f"{own:.0f}", f"{theirs:.0f}", f"{theirs / own:.0f}"]
+        else:
+            cells += ["", "", ""]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
+    print()
+
+
+def print_against_similarity(rounds: int) -> None:
+    print("| batch | loss | ms | times the bare similarity | peak MiB | without one similarity matrix |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    names = ["bare similarity", "PNP", "Smooth-AP", "top-k", "similarity and sort"]
+    for size in (1024, 4096):
+        found = times(names, size, rounds)
+        for name in names:
+            memory = peak_memory_apart(name, size)
+            rest = memory - size * size * 4 / MEBI
+            cells = (f"{1000 * found[name]:.1f}", f"{found[name] / found['bare similarity']:.2f}")
+            print(f"| {size} | {name} | {cells[0]} | {cells[1]} | {memory:.0f} | {rest:.0f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

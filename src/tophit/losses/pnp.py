@@ -1,0 +1,158 @@
+"""PNP losses: penalise negatives before positives, with a weight by how many there are."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.similarity import similarity_matrix
+from tophit.losses.soft_rank import Penalty, ranking_loss
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+class PNPVariant(NamedTuple):
+    """How much R negatives before a positive cost: the value and its derivative, both elementwise functions of R."""
+
+    value: Function
+    derivative: Function
+
+
+def make_variant(value: Function | None = None, derivative: Function | None = None) -> PNPVariant:
+    """Return a variant from its value, from its derivative (the paper's way to design one), or from both.
+
+    A missing derivative comes from autograd; a missing value is the integral of the derivative from 0 to R.
+
+    >>> variant = make_variant(derivative=lambda r: 1 / (1 + r))  # PNP-Ds, whose value is log(1 + R)
+    >>> round(float(variant.value(torch.tensor(3.0))), 4)
+    1.3863
+    """
+    if value is None and derivative is None:
+        raise ValueError("a variant needs its value, its derivative, or both as functions of a tensor")
+    if value is None:
+        assert derivative is not None
+        value = _integral(derivative)
+    return PNPVariant(value, derivative or _slope(value))
+
+
+def _slope(value: Function) -> Function:
+    def derivative(ranks: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            free = ranks.detach().requires_grad_()
+            return torch.autograd.grad(value(free).sum(), free)[0]
+
+    return derivative
+
+
+def _integral(derivative: Function) -> Function:
+    # In u = log(1 + r) instead of r: penalties change by orders of magnitude of R, so 48 points suffice for any R.
+    points, weights = (torch.from_numpy(array) for array in np.polynomial.legendre.leggauss(48))
+
+    def value(ranks: torch.Tensor) -> torch.Tensor:
+        half = torch.log1p(ranks) / 2
+        u = half[..., None] * (points.to(ranks) + 1)
+        return half * (derivative(torch.expm1(u)) * torch.exp(u) * weights.to(ranks)).sum(dim=-1)
+
+    return value
+
+
+VARIANTS: dict[str, Callable[[float, float], PNPVariant]] = {
+    # Eq. 5, the original: every negative costs the same.
+    "O": lambda alpha, b: PNPVariant(lambda r: r, torch.ones_like),
+    # Eq. 7 as printed. It is not the integral of Eq. 6: its derivative is 1, not 0, at R = 0 (ERRATA 001.1).
+    "Iu": lambda alpha, b: PNPVariant(lambda r: (1 + r) * torch.log1p(r), lambda r: 1 + torch.log1p(r)),
+    # Eq. 9: increasing but bounded by 1 / b.
+    "Ib": lambda alpha, b: PNPVariant(lambda r: (b * r - torch.log1p(b * r)) / b**2, lambda r: r / (1 + b * r)),
+    # Eq. 12: decreasing slowly.
+    "Ds": lambda alpha, b: PNPVariant(torch.log1p, lambda r: 1 / (1 + r)),
+    # Eq. 13: decreasing quickly.
+    "Dq": lambda alpha, b: PNPVariant(lambda r: 1 - (1 + r) ** -alpha, lambda r: alpha * (1 + r) ** (-alpha - 1)),
+}
+
+
+def pnp(
+    similarity: torch.Tensor,
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    variant: PNPVariant,
+    temperature: float,
+    own: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return mean_q mean_{i in P_q} variant(R_i) over the queries that have positives (Eqs. 5 to 13).
+
+    R_i softly counts the negatives before positive i (Eq. 2). Shapes: similarity and both masks (Q, N); ``own`` (Q,)
+    is each query's similarity to itself, if that is to count as a positive.
+    """
+
+    def evaluate(ranks: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        slope = variant.derivative(ranks)
+        return variant.value(ranks), slope, slope
+
+    losses = ranking_loss(similarity, positive, negative, Penalty(evaluate, False), temperature, own)
+    return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
+
+
+class PNPLoss(nn.Module):
+    """PNP loss (Li et al., AAAI 2022, "Rethinking the optimization of average precision").
+
+    Counts softly, for each positive of each query, the negatives ranked before it, and penalises the count R:
+
+        O: R     Iu: (1 + R) log(1 + R)     Ib: (b R - log(1 + b R)) / b^2     Ds: log(1 + R)     Dq: 1 - (1 + R)^-alpha
+
+    D variants give a positive far down the list little weight, so a class may keep several centres and wrong labels
+    do less harm; I variants do the opposite. Iu is Eq. 7 as printed, whose derivative at R = 0 is 1.
+    ``variant`` is one of these names or what ``make_variant`` returns for a function of your own.
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out, the mean over queries with a positive.
+    Embeddings are normalised unless ``normalize=False``. ``include_self`` makes each query its own positive, as the
+    authors' code does. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of the batch.
+
+    Use Dq with batches of 4 images a class; the larger the batch, the better. Smooth-AP also counts the positives
+    before a positive; for classes of two it equals Dq with alpha = 1.
+
+    >>> loss = PNPLoss("Dq", alpha=4)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        variant: str | PNPVariant = "Dq",
+        alpha: float = 4.0,
+        b: float = 2.0,
+        temperature: float = 0.01,
+        include_self: bool = False,
+        normalize: bool = True,
+    ) -> None:
+        super().__init__()
+        if isinstance(variant, str) and variant not in VARIANTS:
+            raise ValueError(f"variant must be one of {', '.join(VARIANTS)} or a PNPVariant, got '{variant}'")
+        for name, number in (("alpha", alpha), ("b", b), ("temperature", temperature)):
+            if not number > 0:
+                raise ValueError(f"{name} must be above 0, got {number}")
+        self.variant = variant
+        self.alpha = alpha
+        self.b = b
+        self.temperature = temperature
+        self.include_self = include_self
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        variant = VARIANTS[self.variant](self.alpha, self.b) if isinstance(self.variant, str) else self.variant
+        with torch.autocast(embeddings.device.type, enabled=False):
+            x, y, positive, negative = find_candidates(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
+            )
+            own = (x * x).sum(dim=1) if self.include_self else None
+            return pnp(similarity_matrix(x, y), positive, negative, variant, self.temperature, own)

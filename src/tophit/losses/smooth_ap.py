@@ -1,0 +1,80 @@
+"""Smooth-AP: average precision with soft counts instead of ranks."""
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.similarity import similarity_matrix
+from tophit.losses.soft_rank import Penalty, ranking_loss
+
+
+def smooth_ap(
+    similarity: torch.Tensor,
+    positive: torch.Tensor,
+    negative: torch.Tensor,
+    temperature: float,
+    own: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Return 1 - mean_q mean_{i in P_q} (1 + RP_i) / (1 + RP_i + R_i) over the queries that have positives.
+
+    R_i and RP_i softly count the negatives and the other positives before positive i (PNP paper, Eq. 4; Brown et al.,
+    ECCV 2020). Shapes: similarity and both masks (Q, N); ``own`` (Q,) is each query's similarity to itself, if that
+    is to count as a positive.
+    """
+    losses = ranking_loss(similarity, positive, negative, _IMPRECISION, temperature, own)
+    return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
+
+
+def _imprecision(negatives: torch.Tensor, positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return R / (1 + RP + R), which is one minus the precision at a positive, and its derivatives by R and RP."""
+    place = 1 + positives + negatives
+    return negatives / place, (1 + positives) / place**2, -negatives / place**2
+
+
+_IMPRECISION = Penalty(_imprecision, counts_positives=True)
+
+
+class SmoothAPLoss(nn.Module):
+    """Smooth-AP loss (Brown et al., ECCV 2020): one minus a smooth average precision.
+
+        1 - mean_q mean_{i in P_q} (1 + RP_i) / (1 + RP_i + R_i)
+
+    with R_i and RP_i the soft counts of negatives and of other positives before positive i. As the temperature goes
+    to 0, and with ``include_self=False``, it becomes one minus the mean average precision.
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out, the mean over queries with a positive.
+    Embeddings are normalised unless ``normalize=False``. ``include_self`` counts each query as its own first positive,
+    as the authors' code and the published numbers do. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of
+    the batch.
+
+    Use it as the baseline of the PNP losses, with batches of 4 images a class. It is right for any class sizes and
+    any order of the batch.
+
+    >>> loss = SmoothAPLoss()
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, temperature: float = 0.01, include_self: bool = True, normalize: bool = True) -> None:
+        super().__init__()
+        if not temperature > 0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.temperature = temperature
+        self.include_self = include_self
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            x, y, positive, negative = find_candidates(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
+            )
+            own = (x * x).sum(dim=1) if self.include_self else None
+            return smooth_ap(similarity_matrix(x, y), positive, negative, self.temperature, own)

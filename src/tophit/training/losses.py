@@ -1,0 +1,25 @@
+"""From the recipe's loss section to the loss itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from tophit import losses
+from tophit.recipe_section import Section
+
+_MAKERS: dict[str, Callable[[int, int, dict[str, Any]], nn.Module]] = {
+    "proxy-anchor": lambda classes, dim, fields: losses.ProxyAnchorLoss(classes, dim, **fields),
+    "topk-precision": lambda classes, dim, fields: losses.TopKPrecisionLoss(**fields),
+    "pnp": lambda classes, dim, fields: losses.PNPLoss(**fields),
+    "smooth-ap": lambda classes, dim, fields: losses.SmoothAPLoss(**fields),
+}
+
+
+def build_loss(section: Section, classes: int, dim: int) -> nn.Module:
+    """Return the loss that a recipe's section names, for a number of classes and embeddings of a length.
+
+    A section's fields are the loss's arguments, under the same names.
+    """
+    fields = section.model_dump()
+    return _MAKERS[fields.pop("name")](classes, dim, fields)

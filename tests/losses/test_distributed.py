@@ -1,0 +1,90 @@
+"""Two gloo processes: the gathered loss equals the loss of the joined batch, in value and in gradient."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+from tophit.losses.distributed import GatheredLoss
+
+LOSSES = {"pnp": PNPLoss(temperature=0.1), "smooth-ap": SmoothAPLoss(temperature=0.1), "topk": TopKPrecisionLoss(k=2)}
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 2, 3, 0, 1, 4])
+FIRST = 5  # rows of the first process; the second has one more
+
+
+def inputs():
+    return torch.randn(len(LABELS), 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Linear(6, 4).double()
+
+
+def joined():
+    """Return value, gradient by embeddings and by weights of each loss in one process."""
+    results = {}
+    for name, loss in LOSSES.items():
+        net = network()
+        embeddings = net(inputs())
+        embeddings.retain_grad()
+        value = loss(embeddings, LABELS)
+        value.backward()
+        results[name] = (value.detach(), embeddings.grad, net.weight.grad)
+    return results
+
+
+def worker(folder: str, rank: int) -> None:
+    """Run one process; saves its results."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    rows = slice(0, FIRST) if rank == 0 else slice(FIRST, None)
+    results = {}
+    for name, loss in LOSSES.items():
+        net = DistributedDataParallel(network())
+        embeddings = net(inputs()[rows])
+        embeddings.retain_grad()
+        value = GatheredLoss(loss)(embeddings, LABELS[rows])
+        value.backward()
+        results[name] = (value.detach(), embeddings.grad, net.module.weight.grad)
+    torch.save(results, Path(folder) / f"{rank}.pt")
+    dist.barrier()  # nobody leaves while the other still talks
+    dist.destroy_process_group()
+
+
+def run_two_processes(folder):
+    """Start both; they meet through a file, so no port can be taken by another test."""
+    common = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    processes = [subprocess.Popen([sys.executable, __file__, str(folder), str(rank)], env=common) for rank in range(2)]
+    try:
+        assert [process.wait(timeout=300) for process in processes] == [0, 0]
+    finally:
+        for process in processes:
+            process.kill()
+    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
+
+
+def test_two_processes_equal_one(tmp_path):
+    ranks = run_two_processes(tmp_path)
+    for name, (value, by_embeddings, by_weights) in joined().items():
+        assert by_embeddings.abs().max() > 0
+        parts = [rank[name] for rank in ranks]
+        for part in parts:
+            torch.testing.assert_close(part[0], value)
+            torch.testing.assert_close(part[2], by_weights)  # after DistributedDataParallel's mean
+        torch.testing.assert_close(torch.cat([part[1] for part in parts]), 2 * by_embeddings)
+
+
+def test_one_process_needs_no_group():
+    x = inputs().requires_grad_()
+    torch.testing.assert_close(GatheredLoss(LOSSES["pnp"])(x, LABELS), LOSSES["pnp"](x, LABELS))
+
+
+if __name__ == "__main__":
+    worker(sys.argv[1], int(sys.argv[2]))

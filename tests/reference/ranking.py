@@ -1,0 +1,110 @@
+"""The ranking losses as their papers print them, one loop an equation: slow, and independent of the library."""
+
+import math
+
+
+def counts_before(similarities, positives, others, temperature):
+    """Eq. 2 and 3 of the PNP paper: for each positive i, the soft number of ``others`` (without i) before it."""
+    counts = []
+    for i in positives:
+        total = 0.0
+        for j in others:
+            if j != i:
+                x = (similarities[j] - similarities[i]) / temperature
+                total += 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+        counts.append(total)
+    return counts
+
+
+def penalty(variant, r, alpha=4.0, b=2.0):
+    """Eqs. 5, 7, 9, 12 and 13 of the PNP paper."""
+    if variant == "O":
+        return r
+    if variant == "Iu":
+        return (1 + r) * math.log(1 + r)
+    if variant == "Ib":
+        return (b * r - math.log(1 + b * r)) / b**2
+    if variant == "Ds":
+        return math.log(1 + r)
+    assert variant == "Dq"
+    return 1 - 1 / (1 + r) ** alpha
+
+
+def similarities(rows, candidates):
+    """Cosine similarities of lists of vectors."""
+
+    def unit(v):
+        norm = math.sqrt(sum(a * a for a in v))
+        return [a / norm for a in v]
+
+    rows, candidates = [unit(v) for v in rows], [unit(v) for v in candidates]
+    return [[sum(a * b for a, b in zip(v, w, strict=True)) for w in candidates] for v in rows]
+
+
+def _lists(labels, q, include_self):
+    positives = [i for i, label in enumerate(labels) if label == labels[q] and (i != q or include_self)]
+    negatives = [j for j, label in enumerate(labels) if label != labels[q]]
+    has_other = sum(label == labels[q] for label in labels) > 1
+    return (positives if has_other else []), negatives
+
+
+def pnp(s, labels, variant, alpha=4.0, b=2.0, temperature=0.01, include_self=False):
+    """The mean over queries that have a positive of the mean penalty of their positives."""
+    losses = []
+    for q in range(len(labels)):
+        positives, negatives = _lists(labels, q, include_self)
+        if positives:
+            ranks = counts_before(s[q], positives, negatives, temperature)
+            losses.append(sum(penalty(variant, r, alpha, b) for r in ranks) / len(ranks))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def smooth_ap(s, labels, temperature=0.01, include_self=True):
+    """Eq. 4 of the PNP paper, one minus it."""
+    losses = []
+    for q in range(len(labels)):
+        positives, negatives = _lists(labels, q, include_self)
+        if positives:
+            before = counts_before(s[q], positives, negatives, temperature)
+            among = counts_before(s[q], positives, positives, temperature)
+            precisions = [(1 + p) / (1 + p + n) for p, n in zip(among, before, strict=True)]
+            losses.append(1 - sum(precisions) / len(precisions))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def average_precision_loss(s, labels):
+    """One minus the mean average precision of ranked lists without ties."""
+    losses = []
+    for q in range(len(labels)):
+        positives, _ = _lists(labels, q, include_self=False)
+        if positives:
+            order = sorted((j for j in range(len(labels)) if j != q), key=lambda j: -s[q][j])
+            found = [rank for rank, j in enumerate(order, 1) if j in positives]
+            losses.append(1 - sum(n / rank for n, rank in enumerate(found, 1)) / len(found))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def topk_sets(s, y, k, margin):
+    """Eqs. 4, 6, 7, 9 and 10 of the top-k paper, ties by index: the sets P and N of one query."""
+    shat = [value + margin * (1 - positive) for value, positive in zip(s, y, strict=True)]
+    order = sorted(range(len(s)), key=lambda i: (-shat[i], i))
+    inside, outside = order[:k], order[k:]
+    if sum(y) < k:
+        p = [i for i in outside if y[i]]
+        n = [i for i in inside if not y[i]]
+        n = n[len(n) - len(p) :]
+    else:
+        n = [i for i in inside if not y[i]]
+        p = [i for i in outside if y[i]][: len(n)]
+    return p, n, shat
+
+
+def topk_precision(s, y, k, margin):
+    """Eq. 5: sum of shat over N minus sum of shat over P."""
+    p, n, shat = topk_sets(s, y, k, margin)
+    return sum(shat[i] for i in n) - sum(shat[i] for i in p)
+
+
+def negatives_in_topk(s, y, k):
+    """Eq. 2 of the top-k paper: negatives among the k most similar."""
+    return sum(1 - y[i] for i in sorted(range(len(s)), key=lambda i: (-s[i], i))[:k])
