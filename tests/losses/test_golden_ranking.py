@@ -72,11 +72,12 @@ def batch_similarity(case):
     return x @ x.T, same & ~torch.eye(len(x), dtype=torch.bool), ~same
 
 
-@pytest.mark.parametrize("case", [c for c in PNP.values() if c["id"].startswith("R_")], ids=lambda c: c["id"])
+# All but the hard counts of the batch with ties: a soft count of 1/2 for a tie never becomes a hard one.
+RANK_TABLES = [c for c in PNP.values() if c["id"].startswith("R_") and c["id"] != "R_E_ties_hard"]
+
+
+@pytest.mark.parametrize("case", RANK_TABLES, ids=lambda c: c["id"])
 def test_soft_rank_tables(case):
-    ties = case["inputs"]["batch"] == "inputs_E_ties"
-    if ties and "hard" in case["id"]:
-        pytest.skip("with ties a soft count of 1/2 each never becomes the hard count")
     outputs = case["outputs"]
     ranks = soft_rank(*batch_similarity(case), case["params"].get("tau", 1e-6))
     assert close(ranks[outputs["q"], outputs["i"]], outputs["R"], torch.float64)

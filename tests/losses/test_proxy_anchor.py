@@ -96,5 +96,7 @@ def test_wrong_shapes_and_labels_are_named() -> None:
     loss = ProxyAnchorLoss(3, 4)
     with pytest.raises(ValueError, match=r"expected embeddings \(N, 4\) and labels \(N,\), got \(2, 5\) and \(2,\)"):
         loss(torch.randn(2, 5), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="takes no indices_tuple or ref_emb"):
+        loss(torch.randn(2, 4), torch.tensor([0, 1]), None, torch.randn(3, 4), torch.tensor([0, 1, 2]))
     with pytest.raises(ValueError, match="labels must be from 0 to 2, got 0 to 3"):
         loss(torch.randn(2, 4), torch.tensor([0, 3]))

@@ -14,4 +14,4 @@ def merge_classes(manifest: Manifest, size: int) -> Manifest:
     groups = [names[i : i + size] for i in range(0, len(names), size)]
     merged = {name: " + ".join(group) for group in groups for name in group}
     rows = (ImageRow(row.path, merged[row.label], row.split, row.role, row.box, row.metadata) for row in manifest)
-    return Manifest(tuple(rows), manifest.source)
+    return Manifest(tuple(rows), manifest.source, manifest.numbers)

@@ -57,8 +57,20 @@ class ProxyAnchorLoss(nn.Module):
         # Rows of about unit length: with a given learning rate the length sets how fast a proxy turns.
         self.proxies = nn.Parameter(torch.randn(num_classes, embedding_dim) / embedding_dim**0.5)
 
-    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: None = None,
+        ref_emb: None = None,
+        ref_labels: None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,).
+
+        The further arguments are pytorch-metric-learning's and must be None: proxies take the place of other samples.
+        """
+        if indices_tuple is not None or ref_emb is not None or ref_labels is not None:
+            raise ValueError("Proxy-Anchor compares embeddings with proxies: it takes no indices_tuple or ref_emb")
         classes, dim = self.proxies.shape
         if embeddings.ndim != 2 or embeddings.shape[1] != dim or labels.shape != embeddings.shape[:1]:
             shapes = f"{tuple(embeddings.shape)} and {tuple(labels.shape)}"
