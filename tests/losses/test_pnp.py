@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference import ranking as reference
 
+from tophit.evaluation import class_spread
 from tophit.losses import PNPLoss, SmoothAPLoss, make_variant
 from tophit.losses.pnp import VARIANTS, pnp
 from tophit.losses.soft_rank import soft_rank
@@ -145,3 +146,28 @@ def test_wrong_settings_are_named(arguments, message):
         SmoothAPLoss(temperature=-1)
     with pytest.raises(ValueError, match="needs its value, its derivative"):
         make_variant()
+
+
+def trained_intra_distance(variant: str, seed: int) -> float:
+    """Train a small net on 24 modes merged by threes into 8 classes; return the mean distance inside the classes."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(24, 16, generator=generator)
+    modes = torch.arange(24).repeat_interleave(6)
+    labels = modes // 3
+    torch.manual_seed(seed)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 16))
+    optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
+    loss = PNPLoss(variant, alpha=4.0, b=2.0, temperature=0.05)
+    for _ in range(150):
+        inputs = centres[modes] + 0.3 * torch.randn(len(modes), 16, generator=generator)
+        optimizer.zero_grad()
+        loss(net(inputs), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return class_spread(net(centres[modes]), labels)["intra"]
+
+
+def test_decreasing_quickly_keeps_the_centres_of_merged_classes_apart() -> None:
+    """SPEC 001, test 8: a class of three modes stays wider under Dq than under the other variants."""
+    others = [trained_intra_distance(variant, seed=0) for variant in ("O", "Iu", "Ib", "Ds")]
+    assert trained_intra_distance("Dq", seed=0) > 1.3 * max(others)
