@@ -61,6 +61,9 @@ def test_from_a_folder_of_images_to_a_search(tophit: Run, pictures: Path, tmp_pa
     assert [hit["rank"] for hit in found[0]["results"]] == [1, 2, 3, 4, 5]
     assert found[0]["results"][0]["path"] == str(query)
     assert found[0]["results"][0]["label"] == "class 3"
+    json.loads(tophit("search", tmp_path / "index", query, "--json", "--sheet", tmp_path / "sheet.png").stdout)
+    refused = tophit("search", tmp_path / "index", query, "--sheet", tmp_path / "no folder" / "sheet.png", check=1)
+    assert "sheet.png can't be written: No such file or directory." in refused.stderr.replace("\n", "")
     printed = tophit("search", tmp_path / "index", query, "--sheet", tmp_path / "sheet.png").stdout
     assert "class 3" in printed
     assert str(query) in printed.replace("\n", "")

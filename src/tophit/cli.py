@@ -1,5 +1,6 @@
 """The command line. Each command is one library call; heavy imports wait until a command needs them."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Column, Table
 
-from tophit import __version__
+from tophit import __version__, interrupts
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.report.tables import comparison_list, metric_list, metrics_table
 
@@ -24,20 +25,30 @@ app = typer.Typer(
 data_app = typer.Typer(help="Build and check manifests: tables of images with labels.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+_STOPPED = "Stopped. Type the same command again to continue: what was finished is kept."
 console = Console()
 errors = Console(stderr=True)
 
 
 def main() -> None:
     """Run the command line: 0 for success, 2 for wrong use, 1 for a failure, each with one clear sentence."""
+    interrupts.watch()
     try:
         app()
+    except Interrupted as stop:
+        errors.print(escape(str(stop)), highlight=False, soft_wrap=True)
+        raise SystemExit(stop.exit_code) from None
     except (TophitError, OSError) as error:
         _fail(error, getattr(error, "exit_code", 1))
     except SystemExit as end:
         if end.code == Interrupted.exit_code:
-            errors.print("Stopped. Type the same command again to continue: what was finished is kept.")
+            errors.print(_STOPPED)
         raise
+    except Exception:
+        if not interrupts.asked():  # else it is what a half-imported module led to
+            raise
+        errors.print(_STOPPED)
+        raise SystemExit(Interrupted.exit_code) from None
 
 
 def _fail(error: BaseException, code: int) -> None:
@@ -115,6 +126,8 @@ def train(
     view = TerminalView(console)
     folder = resume or run
     assert folder is not None
+    if chosen is None and training.Run(folder).result() is not None:
+        view.note(f"The run in {folder} is finished; this is what it measured.")
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
 
@@ -144,9 +157,10 @@ def evaluate(
     """Measure how well a model finds images of the same label, with 95% intervals over classes."""
     import json
 
-    from tophit.data.folders import open_data, part_of
+    from tophit.data.folders import part_of
+    from tophit.training.run import data_of_run
 
-    part = part_of(open_data(data), split)
+    part = part_of(data_of_run(model, data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.training.full_evaluation import as_json as to_json
@@ -161,6 +175,8 @@ def evaluate(
     if as_json:
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
         return
+    classes = len({row.label for row in found.queries})
+    console.print(f"{len(found.queries)} queries of {classes} classes:", highlight=False)
     console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
     if found.other is not None:
         console.print(comparison_list(found.metrics, found.other, found.differences))
@@ -188,8 +204,9 @@ def index(
     catalogue, bad = build_catalogue(load(run), part.rows, out, view.track("Embedding"))
     for row, reason in bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
+    command = f"tophit search {shlex.quote(str(out))} IMAGE"
     console.print(
-        f"{len(catalogue.index)} images are in {out}. Search it with: tophit search {out} IMAGE", highlight=False
+        f"{len(catalogue.index)} images are in {out}. Search it with: {command}", highlight=False, soft_wrap=True
     )
 
 
@@ -344,7 +361,7 @@ def _draw_hits(queries: list[Path], found: Any, sheet: Path) -> None:
         for query, hits in zip(queries, found, strict=True)
     ]
     contact_sheet(rows, sheet)
-    console.print(f"Drawn into {sheet}", highlight=False)
+    errors.print(f"Drawn into {sheet}", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

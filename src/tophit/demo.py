@@ -18,6 +18,7 @@ from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
+from tophit.search.index import is_index
 from tophit.training import resume, train
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.loop import make_embedder
@@ -89,7 +90,7 @@ def _train_or_reuse(recipe: Recipe, folder: Path, view: View) -> dict[str, Any]:
 
 def _index_or_reuse(folder: Path, test: Manifest, view: View) -> Catalogue:
     embedder = load(folder / "best")
-    if (folder / "index" / "index.json").is_file():
+    if is_index(folder / "index"):
         catalogue = open_catalogue(folder / "index")
         if catalogue.index.fingerprint == embedder.fingerprint():
             return catalogue

@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tophit.errors import TophitError
+
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it replaces ``path`` durably, else it is removed."""
     path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    if path.is_dir():
+        raise TophitError(f"{path} can't be written: it is a folder.")
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise TophitError(f"{path} can't be written: {error.strerror}.") from error
     os.close(handle)
     temporary = Path(name)
     try:

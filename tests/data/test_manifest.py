@@ -55,6 +55,8 @@ def test_a_spreadsheets_byte_order_mark_and_missing_optional_columns_are_fine(tm
     [
         ("file,label\na,b\n", "no column 'path'; it has file, label"),
         ("path,label\n", "has no rows"),
+        ("", "no column 'path' and no column 'label'; it has no columns"),
+        ("path;label\na;b\n", "separated by commas"),
         ("path,label,split\na,b,trian\n", "row 1: split is 'trian'.*Did you mean 'train'"),
         ("path,label,role\na,b,x\na,b,quary\n", "row 1: role is 'x'; it must be one of query, gallery, both"),
         ("path,label\na,\n", "row 1: path and label must not be empty"),

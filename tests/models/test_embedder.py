@@ -42,6 +42,11 @@ def test_paths_pictures_and_arrays_give_the_same_unit_vectors_in_order(embedder:
     assert embedder.encode([]).shape == (0, 16)
 
 
+def test_what_is_no_image_is_refused(embedder: Embedder) -> None:
+    with pytest.raises(TypeError, match="an image is a path, a Pillow image or an array, not int"):
+        embedder.encode([1, 2])  # type: ignore[list-item]
+
+
 def test_an_unreadable_image_is_named(embedder: Embedder, tmp_path: Path) -> None:
     (tmp_path / "x.png").write_text("text")
     with pytest.raises(BadImage, match=r"x\.png: not an image"):

@@ -12,7 +12,7 @@ import pytest
 from conftest import draw_picture
 from tophit.data.folders import open_images
 from tophit.data.manifest import ImageRow
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.search import Index
 from tophit.search.catalogue import build_catalogue, open_catalogue
@@ -124,6 +124,8 @@ def test_a_catalogue_finds_its_own_images_and_skips_unreadable_ones(pictures: Pa
     assert catalogue.search([draw_picture(2, 99)], k=1)[0][0].rank == 1
     with pytest.raises(TophitError, match="None of the 1 images could be read"):
         build_catalogue(embedder, rows[-1:], tmp_path / "none")
+    with pytest.raises(UsageError, match="holds other files; an index needs a folder of its own"):
+        build_catalogue(embedder, rows, pictures)
 
 
 def test_an_index_refuses_an_embedder_that_did_not_make_it(pictures: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tophit.recipe import Recipe, make_recipe
 from tophit.training import resume, train
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.loop import choose_device, learning_rate_factor, make_optimizer
+from tophit.training.run import data_of_run
 
 
 def small_recipe(pictures: Path, **sections: dict[str, Any]) -> Recipe:
@@ -141,7 +142,7 @@ def test_bad_images_are_skipped_with_a_note_up_to_the_limit(flawed: Path, tmp_pa
     noted = (tmp_path / "run" / "bad_images.csv").read_text()
     assert f"49,{flawed.parent / 'flawed' / 'bad train.png'}: not an image" in noted
     assert f"50,{flawed.parent / 'flawed' / 'bad test.png'}: not an image" in noted
-    with pytest.raises(TophitError, match=r"1 unreadable images, data.max_bad_images allows 0:\n.*bad train\.png"):
+    with pytest.raises(TophitError, match=r"than data\.max_bad_images allows \(0\)\. .*tophit data check"):
         train(small_recipe(flawed, embedder={"trainable": trainable}), tmp_path / "strict")
 
 
@@ -153,6 +154,26 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(pictures: Path, tmp_path: 
     assert resume(tmp_path / "run") == json.loads(json.dumps(result))
     with pytest.raises(UsageError, match="There is no run in"):
         resume(tmp_path / "nothing")
+
+
+def test_classes_of_one_image_can_be_learned_but_leave_nothing_to_measure(pictures: Path, tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / "single" / f"class {number}").mkdir(parents=True)
+        shutil.copy(pictures / f"class {number}" / "0.png", tmp_path / "single" / f"class {number}")
+    result = train(small_recipe(tmp_path / "single", schedule={"epochs": 2}), tmp_path / "run")
+    assert (result["best_epoch"], result["validation"], result["test"]) == (2, {}, {})
+    assert tophit.load(tmp_path / "run").dim == 16
+
+
+def test_data_opened_for_a_run_has_the_runs_own_split(pictures: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(pictures, data={"test_share": 0.25}, schedule={"epochs": 1})
+    train(Recipe.model_validate({**recipe.model_dump(), "seed": 5}), tmp_path / "run")
+    opened = data_of_run(str(tmp_path / "run"), str(pictures))
+    expected = open_data(str(pictures), 0.25, 5)
+    assert set(opened.where("test").labels) == set(expected.where("test").labels)
+    assert len(set(opened.where("validation").labels)) == 2
+    assert set(open_data(str(pictures)).where("test").labels) != set(opened.where("test").labels)
+    assert data_of_run("small", str(pictures)).rows == open_data(str(pictures)).rows
 
 
 def test_a_run_is_not_continued_on_other_data(pictures: Path, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def read_manifest(path: str | Path) -> Manifest:
     if missing:
         raise TophitError(
             f"{path}: no column {' and no column '.join(repr(name) for name in missing)}; "
-            f"it has {', '.join(columns) or 'no columns'}."
+            f"it has {', '.join(columns) or 'no columns'} (a CSV's columns are separated by commas)."
         )
     rows = tuple(
         _row_from_record(record, path.parent, f"{path}, row {number}") for number, record in enumerate(records, 1)
@@ -108,12 +108,13 @@ def _read_csv(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             records = list(reader)
+            columns = list(reader.fieldnames or [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise TophitError(f"{path} is not a CSV file in UTF-8: {error}.") from error
     for number, record in enumerate(records, 1):
         if None in record or None in record.values():
-            raise TophitError(f"{path}, row {number}: expected {len(reader.fieldnames or [])} fields.")
-    return list(reader.fieldnames or []), records
+            raise TophitError(f"{path}, row {number}: expected {len(columns)} fields.")
+    return columns, records
 
 
 def _read_parquet(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:

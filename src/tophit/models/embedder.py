@@ -105,7 +105,9 @@ class Embedder(nn.Module):
             return self.preprocessing(read_image(image, least_side=self.preprocessing.least_side))
         if isinstance(image, Image.Image):
             return self.preprocessing(to_rgb(image))
-        return self.preprocessing(array_to_image(image))
+        if isinstance(image, np.ndarray):
+            return self.preprocessing(array_to_image(image))
+        raise TypeError(f"an image is a path, a Pillow image or an array, not {type(image).__name__}")
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as plain values."""

@@ -31,7 +31,9 @@ def contact_sheet(rows: Sequence[tuple[SheetCell, Sequence[SheetCell]]], path: s
     draw = ImageDraw.Draw(sheet)
     font = ImageFont.load_default(13)
     draw.text((_GAP, _GAP), "query", fill=GREY, font=font)
-    draw.text((step_x + 2 * _GAP, _GAP), "first results (green: same label, red: another)", fill=GREY, font=font)
+    judged = any(cell.right is not None for _, results in rows for cell in results)
+    title = "first results (green: same label, red: another)" if judged else "first results"
+    draw.text((step_x + 2 * _GAP, _GAP), title, fill=GREY, font=font)
     for number, (query, results) in enumerate(rows):
         y = _GAP + 24 + number * step_y
         _draw_cell(sheet, draw, font, query, _GAP, y)

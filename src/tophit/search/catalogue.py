@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tophit.data.embedding import embed_rows
 from tophit.data.manifest import ImageRow
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput, load
 from tophit.progress import Progress
-from tophit.search.index import Hit, Index
+from tophit.search.index import Hit, Index, is_index
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ def build_catalogue(
     An item's id is its image's absolute path (with its box, if it has one); its metadata are label, split and what
     else the manifest says.
     """
+    folder = Path(folder)
+    if folder.is_dir() and any(folder.iterdir()) and not is_index(folder):
+        raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
     embedded = embed_rows(embedder, rows, progress)
     if not embedded.rows:
         reasons = "; ".join(list(embedded.bad.values())[:3])
@@ -41,7 +44,6 @@ def build_catalogue(
         {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **row.metadata} for row in chosen
     ]
     index = Index.build(embedded.vectors, [_item_id(row) for row in chosen], metadata, embedder.fingerprint())
-    folder = Path(folder)
     embedder.save(folder / "embedder")
     index.save(folder)
     return Catalogue(index, embedder), embedded.bad

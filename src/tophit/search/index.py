@@ -22,6 +22,11 @@ _FORMAT = 1
 _MANIFEST = "index.json"
 
 
+def is_index(folder: Path) -> bool:
+    """Say whether a folder holds an index."""
+    return (folder / _MANIFEST).is_file()
+
+
 @dataclass(frozen=True)
 class Hit:
     """One search result: rank from 1, cosine similarity, and the item found."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tophit import interrupts
 from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
 from tophit.data.merge import merge_classes
@@ -66,12 +68,19 @@ class _Training:
         manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
         self.manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
         self.validation = self.manifest.where("validation")
-        if recipe.data.validation_share and not len(self.validation):
-            view.note("Too few training classes to hold some out for validation: the last epoch will be kept.")
+        train_rows = merge_classes(_training_rows(self.manifest), recipe.data.merge_classes)
+        self.selects = _has_pairs(self.validation)
+        if self.selects:
+            view.note(
+                f"{len(set(self.validation.labels))} classes ({len(self.validation)} images) are held out of training "
+                "to choose the best epoch."
+            )
+        elif recipe.data.validation_share:
+            view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
         self.embedder = make_embedder(recipe)
         self.embedder.trained = recipe.embedder.trainable
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
-        self.source = self._make_source(merge_classes(_training_rows(self.manifest), recipe.data.merge_classes))
+        self.source = self._make_source(train_rows)
         loss = build_loss(recipe.loss, self.source.classes, self.embedder.dim).to(self.embedder.device)
         self.method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
@@ -92,12 +101,17 @@ class _Training:
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
         try:
+            interrupts.check()
             with _stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
                 while self.position.epoch < self.recipe.schedule.epochs:
                     self._learn_epoch(stop)
             result = self._result()
             self.run.write_result(result)
             return result
+        except KeyboardInterrupt:
+            if not self.run.checkpoint_path.is_file():
+                raise
+            raise self._interrupted() from None
         finally:
             self.log.close()
 
@@ -111,9 +125,7 @@ class _Training:
             position.batch += 1
             if stop.asked:
                 self._save()
-                raise Interrupted(
-                    f"Stopped at step {position.step}. Continue with: tophit train --resume {self.run.folder}"
-                )
+                raise self._interrupted()
             if time.monotonic() - self.last_save >= 60 * self.recipe.checkpoint.minutes:
                 self._save()
         position.epoch, position.batch = position.epoch + 1, 0
@@ -121,6 +133,10 @@ class _Training:
         if last or position.epoch % self.recipe.evaluation.every == 0:
             self._evaluate()
             self._save()
+
+    def _interrupted(self) -> Interrupted:
+        command = f"tophit train --resume {shlex.quote(str(self.run.folder))}"
+        return Interrupted(f"Stopped at step {self.position.step}. Continue with: {command}")
 
     def _learn_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
         factor = learning_rate_factor(self.recipe.schedule.decay, self.position.step / self.total_steps)
@@ -149,7 +165,7 @@ class _Training:
     def _evaluate(self) -> None:
         """Measure on the validation classes and keep the embedder if it is the best so far (or there are none)."""
         position = self.position
-        if len(self.validation) < 2:
+        if not self.selects:
             position.best_epoch = position.epoch
             self.embedder.save(self.run.best)
             return
@@ -160,7 +176,7 @@ class _Training:
         metrics = metrics_of_vectors(embedded.vectors, [self.validation.rows[i] for i in embedded.rows], metrics=[name])
         self.log.write(position.step, {"epoch": position.epoch, **{f"validation/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
-        if metrics[name] > position.best_value:
+        if metrics[name] >= position.best_value:  # of equals the later one, which has learned more
             position.best_value, position.best_epoch = metrics[name], position.epoch
             self.embedder.save(self.run.best)
 
@@ -168,7 +184,7 @@ class _Training:
         position = self.position
         result: dict[str, Any] = {
             "best_epoch": position.best_epoch,
-            "validation": {self.recipe.evaluation.metric: position.best_value} if len(self.validation) > 1 else {},
+            "validation": {self.recipe.evaluation.metric: position.best_value} if self.selects else {},
             "steps": position.step,
             "seconds": round(self._seconds(), 1),
         }
@@ -180,8 +196,8 @@ class _Training:
         return result
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
-        """Measure an embedder on the test classes; nothing if there are none."""
-        if len(test) < 2:
+        """Measure an embedder on the test classes; nothing if no class has two images."""
+        if not _has_pairs(test):
             return {metrics_name: {}, intervals_name: {}}
         metrics = evaluate_rows(
             embedder,
@@ -273,6 +289,11 @@ def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
     return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}
 
 
+def _has_pairs(manifest: Manifest) -> bool:
+    """Say whether there is anything to find: a class with two images."""
+    return len(manifest) > len(set(manifest.labels))
+
+
 def _data_digest(manifest: Manifest) -> str:
     """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
     rows = [(row.path.name, row.label, row.split, row.box) for row in manifest]
@@ -284,7 +305,7 @@ def _training_rows(manifest: Manifest) -> Manifest:
     if len(set(train.labels)) < 2:
         raise TophitError(
             f"{manifest.source}: training needs images of at least two classes in the split 'train', "
-            f"there are {len(set(train.labels))}."
+            f"there are {len(set(train.labels))} (rows without a split are for testing)."
         )
     return train
 

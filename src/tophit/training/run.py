@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from tophit.data.folders import open_data
+from tophit.data.manifest import Manifest
+from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
@@ -90,6 +93,16 @@ class Run:
             raise TophitError(
                 f"The checkpoint {path} can't be read ({error}); delete it to start the run anew."
             ) from error
+
+
+def data_of_run(model: str, data: str) -> Manifest:
+    """Open data for a model; for a run with its own split, so that no class it learned is taken for a test class."""
+    run = Run(Path(model))
+    if not run.recipe_path.is_file():
+        return open_data(data)
+    recipe = run.recipe()
+    manifest = open_data(data, recipe.data.test_share, recipe.seed)
+    return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
 
 
 class Log:

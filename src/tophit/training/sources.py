@@ -33,11 +33,12 @@ class BadImages:
         if row in self.reasons:
             return
         self.reasons[row] = reason
-        if len(self.reasons) > self.limit:
-            listed = "\n".join(f"  row {number}: {why}" for number, why in list(self.reasons.items())[:10])
-            count = len(self.reasons)
-            raise TophitError(f"{count} unreadable images, data.max_bad_images allows {self.limit}:\n{listed}")
         self.note(f"Skipped an unreadable image, row {row}: {reason}")
+        if len(self.reasons) > self.limit:
+            raise TophitError(
+                f"More unreadable images than data.max_bad_images allows ({self.limit}). See all of them with "
+                "'tophit data check', mend or remove them, or allow more with --set data.max_bad_images=N."
+            )
 
 
 class Source(Protocol):
