@@ -169,12 +169,12 @@ def test_gem_lies_between_average_and_maximum_and_is_its_formula() -> None:
     torch.testing.assert_close(GeMPooling(500.0)(x), x.amax(dim=(2, 3)), rtol=1e-2, atol=0)
 
 
-@pytest.mark.skipif(not onnx_installed(), reason="needs the onnx extra")
 @pytest.mark.parametrize("backbone", ["small", "efficientnet-lite0"])
 def test_onnxruntime_gives_the_same_features_for_any_batch(backbone: str) -> None:
     network = build_embedder(backbone, "random" if backbone == "small" else "pretrained", "gem", size=64)
     images = np.random.default_rng(0).normal(size=(5, 3, 64, 64)).astype(np.float32)
     eager = TorchEngine(network).compute(images)
+    assert onnx_installed()
     exported = OnnxEngine(network)
     for count in (1, 5):
         np.testing.assert_allclose(exported.compute(images[:count]), eager[:count], rtol=1e-3, atol=1e-4)
