@@ -137,7 +137,7 @@ def flawed(pictures: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("trainable", ["all", "head"])
 def test_bad_images_are_skipped_with_a_note_up_to_the_limit(flawed: Path, tmp_path: Path, trainable: str) -> None:
-    recipe = small_recipe(flawed, data={"max_bad_images": 2}, embedder={"trainable": trainable})
+    recipe = small_recipe(flawed, data={"max_bad_images": 1}, embedder={"trainable": trainable})
     train(recipe, tmp_path / "run")
     noted = (tmp_path / "run" / "bad_images.csv").read_text()
     assert f"49,{flawed.parent / 'flawed' / 'bad train.png'}: not an image" in noted

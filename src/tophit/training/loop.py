@@ -189,7 +189,7 @@ class _Training:
             "seconds": round(self._seconds(), 1),
         }
         test = self.manifest.where("test")
-        result |= self._test(load(self.run.best), test, "test", "intervals")
+        result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random":
             result |= self._test(make_embedder(self.recipe, head=False), test, "before", "before_intervals")
         self.run.write_bad_images(self.bad.reasons)
@@ -203,7 +203,8 @@ class _Training:
             embedder,
             test.rows,
             confidence=0.95,
-            on_bad=lambda row, reason: self.bad.add(test.number(row), reason),
+            # Once the training is done, a bad test image must not cost its result.
+            on_bad=lambda row, reason: self.bad.add(test.number(row), reason, enforce=False),
             progress=self.view.track("Test"),
         )
         return {metrics_name: dict(metrics), intervals_name: metrics.intervals}

@@ -28,13 +28,13 @@ class BadImages:
         self.note = note
         self.reasons: dict[int, str] = {}
 
-    def add(self, row: int, reason: str) -> None:
-        """Note the image in a row of the manifest (from 1), once; too many of them raise."""
+    def add(self, row: int, reason: str, enforce: bool = True) -> None:
+        """Note the image in a row of the manifest (from 1), once; too many of them raise, if that is enforced."""
         if row in self.reasons:
             return
         self.reasons[row] = reason
         self.note(f"Skipped an unreadable image, row {row}: {reason}")
-        if len(self.reasons) > self.limit:
+        if enforce and len(self.reasons) > self.limit:
             raise TophitError(
                 f"More unreadable images than data.max_bad_images allows ({self.limit}). See all of them with "
                 "'tophit data check', mend or remove them, or allow more with --set data.max_bad_images=N."
