@@ -62,7 +62,7 @@ def _integral(derivative: Function) -> Function:
 VARIANTS: dict[str, Callable[[float, float], PNPVariant]] = {
     # Eq. 5, the original: every negative costs the same.
     "O": lambda alpha, b: PNPVariant(lambda r: r, torch.ones_like),
-    # Eq. 7 as printed. It is not the integral of Eq. 6: its derivative is 1, not 0, at R = 0 (ERRATA 001.1).
+    # Eq. 7 as printed. It is not the integral of Eq. 6: its derivative is 1, not 0, at R = 0.
     "Iu": lambda alpha, b: PNPVariant(lambda r: (1 + r) * torch.log1p(r), lambda r: 1 + torch.log1p(r)),
     # Eq. 9: increasing but bounded by 1 / b.
     "Ib": lambda alpha, b: PNPVariant(lambda r: (b * r - torch.log1p(b * r)) / b**2, lambda r: r / (1 + b * r)),
