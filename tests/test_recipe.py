@@ -65,6 +65,12 @@ def test_overrides_are_yaml_values_and_partial_sections_keep_their_defaults() ->
     assert (recipe.augment.scale, recipe.augment.flip, recipe.embedder.size) == ((0.5, 1.0), False, None)
 
 
+@pytest.mark.parametrize("name", ["2024", "007", "yes", "a: b", "[photos]", "nan", "# one"])
+def test_data_is_a_path_whatever_it_looks_like(name: str) -> None:
+    assert read_recipe("head", data=name).data.manifest == name
+    assert read_recipe("icons", data=name).data.manifest == name
+
+
 def test_files_that_are_no_recipe_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no recipe file 'nothing', and no recipe of that name: head, icons"):
         read_recipe("nothing")

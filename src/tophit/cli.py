@@ -99,7 +99,7 @@ def demo(
 )
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of one that ships.")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="Short for --set data.manifest=…")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="What to learn from: sets data.manifest.")] = None,
     run: Annotated[Path | None, typer.Option("--run", help="The folder of the new run.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
@@ -118,8 +118,7 @@ def train(
         raise UsageError("Name the folder of the new run: --run runs/NAME.")
     from tophit.recipe import read_recipe
 
-    settings = [f"data.manifest={data}"] if data else []
-    chosen = None if resume else read_recipe(recipe, settings + (overrides or []))
+    chosen = None if resume else read_recipe(recipe, overrides or [], data)
     from tophit import training
     from tophit.progress import TerminalView
 

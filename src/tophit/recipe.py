@@ -183,9 +183,14 @@ class Recipe(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
 
 
-def read_recipe(source: str | Path | None, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a recipe from a YAML file, or a shipped one by its name, and apply overrides such as ``loss.alpha=2``."""
+def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+    """Read a recipe from a YAML file, or a shipped one by its name, and apply overrides such as ``loss.alpha=2``.
+
+    ``data`` is the manifest's path as it is; an override's value is YAML, in which a folder called 2024 is a number.
+    """
     fields = {} if source is None else _read_yaml(_find(source))
+    if data is not None:
+        _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     for override in overrides:
         _apply(fields, override)
     return make_recipe(fields, "the command line" if source is None else str(source))
@@ -240,15 +245,21 @@ def _apply(fields: dict[str, Any], override: str) -> None:
     if not separator or not key.strip():
         raise UsageError(f"'{override}' does not set anything; write it as loss.alpha=2.")
     *parents, last = key.strip().split(".")
+    section = _section_of(fields, parents, key)
+    try:
+        section[last] = _plain_value(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"'{override}': the value is not YAML: {error}") from error
+
+
+def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dict[str, Any]:
+    """Return the section at a path of keys, made where there is none."""
     for parent in parents:
         below = fields.setdefault(parent, {})
         if not isinstance(below, dict):
             raise UsageError(f"'{key}': '{parent}' is a value, not a section.")
         fields = below
-    try:
-        fields[last] = _plain_value(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"'{override}': the value is not YAML: {error}") from error
+    return fields
 
 
 def _plain_value(text: str) -> Any:
