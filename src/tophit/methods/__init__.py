@@ -1,5 +1,6 @@
 """Methods: how a training step is made from a batch, a loss and optimizers."""
 
+from tophit.methods.base import Method, TrainingBatch
 from tophit.methods.plain import PlainMethod
 
-__all__ = ["PlainMethod"]
+__all__ = ["Method", "PlainMethod", "TrainingBatch"]

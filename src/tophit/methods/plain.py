@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tophit.methods.base import TrainingBatch
+
 
 class PlainMethod:
     """Embeds a batch, computes a loss of embeddings and labels, and takes one optimizer step.
@@ -23,10 +25,15 @@ class PlainMethod:
         self.loss = loss
         self.optimizer = optimizer
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The one optimizer."""
+        return [self.optimizer]
+
+    def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(self.embed(inputs), labels)
+        loss = self.loss(self.embed(batch.inputs), batch.labels)
         loss.backward()
         self.optimizer.step()
         return {"loss": loss.item()}

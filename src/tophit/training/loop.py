@@ -21,12 +21,13 @@ from tophit.data.manifest import Manifest
 from tophit.data.merge import merge_classes
 from tophit.data.splits import hold_out_validation
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.methods import PlainMethod
+from tophit.methods import Method, PlainMethod, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.losses import build_loss
+from tophit.training.optimizer import learning_rate_factor, make_optimizer
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -82,9 +83,9 @@ class _Training:
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(train_rows)
         loss = build_loss(recipe.loss, self.source.classes, self.embedder.dim).to(self.embedder.device)
-        self.method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
+        self.method: Method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
-        self.base_lrs = [group["lr"] for group in self.method.optimizer.param_groups]
+        self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
         log_bytes = self._restore()
         run.begin(recipe)
@@ -118,9 +119,9 @@ class _Training:
     def _learn_epoch(self, stop: "_Stop") -> None:
         position = self.position
         self._set_modes()
-        for inputs, labels in self.source.batches(position.epoch, position.batch):
-            if len(labels):
-                self._learn_step(inputs, labels)
+        for batch in self.source.batches(position.epoch, position.batch):
+            if len(batch.labels):
+                self._learn_step(batch)
             position.step += 1
             position.batch += 1
             if stop.asked:
@@ -138,11 +139,15 @@ class _Training:
         command = f"tophit train --resume {shlex.quote(str(self.run.folder))}"
         return Interrupted(f"Stopped at step {self.position.step}. Continue with: {command}")
 
-    def _learn_step(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+    def _groups(self) -> list[dict[str, Any]]:
+        """Return the parameter groups of all optimizers."""
+        return [group for optimizer in self.method.optimizers for group in optimizer.param_groups]
+
+    def _learn_step(self, batch: TrainingBatch) -> None:
         factor = learning_rate_factor(self.recipe.schedule.decay, self.position.step / self.total_steps)
-        for group, lr in zip(self.method.optimizer.param_groups, self.base_lrs, strict=True):
+        for group, lr in zip(self._groups(), self.base_lrs, strict=True):
             group["lr"] = lr * factor
-        values = self.method.step(inputs, labels)
+        values = self.method.step(batch)
         if not math.isfinite(values["loss"]):
             raise TophitError(
                 f"The loss became {values['loss']} at step {self.position.step + 1}; lower optimizer.head.lr or "
@@ -244,24 +249,6 @@ class _Training:
         torch.set_rng_state(state["random"])
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
-
-
-def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return AdamW with the groups backbone (if it is trainable), head and the loss's own parameters."""
-    groups = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
-    if recipe.embedder.trainable == "all":
-        groups.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
-    return torch.optim.AdamW(
-        [
-            {"params": list(module.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}
-            for module, settings in groups
-        ]
-    )
-
-
-def learning_rate_factor(decay: str, progress: float) -> float:
-    """Return the factor on every learning rate at a share of all steps: 1 to 0 along a cosine, or always 1."""
-    return 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1.0
 
 
 def make_embedder(recipe: Recipe, head: bool = True) -> Embedder:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from tophit import losses
-from tophit.recipe_section import Section
+from tophit.recipe.section import Section
 
 _MAKERS: dict[str, Callable[[int, int, dict[str, Any]], nn.Module]] = {
     "proxy-anchor": lambda classes, dim, fields: losses.ProxyAnchorLoss(classes, dim, **fields),

@@ -13,6 +13,7 @@ from tophit.data.embedding import EmbeddedRows, embed_rows
 from tophit.data.features import cached_features
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError
+from tophit.methods import TrainingBatch
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.recipe import Recipe
@@ -47,8 +48,8 @@ class Source(Protocol):
     sampler: Sampler
     classes: int
 
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield (inputs, labels) of an epoch's batches from number ``first`` on."""
+    def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
+        """Yield an epoch's batches from number ``first`` on."""
         ...
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -91,11 +92,11 @@ class FeatureSource:
         self.labels = torch.from_numpy(labels).to(embedder.device)
         self.sampler = make_sampler(recipe, labels.tolist())
 
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield (features, labels) of an epoch's batches from number ``first`` on."""
+    def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
+        """Yield an epoch's batches of features from number ``first`` on."""
         self.sampler.epoch = epoch
         for rows in islice(self.sampler, first, None):
-            yield self.features[rows], self.labels[rows]
+            yield TrainingBatch(self.features[rows], self.labels[rows], torch.as_tensor(rows))
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map features (N, channels) to embeddings (N, dim)."""
@@ -125,15 +126,16 @@ class ImageSource:
         self.labels = torch.from_numpy(labels)
         self.sampler = make_sampler(recipe, labels.tolist())
 
-    def batches(self, epoch: int, first: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield (images, labels) of an epoch's batches from number ``first`` on."""
+    def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
+        """Yield an epoch's batches of images from number ``first`` on."""
         self.sampler.epoch = self.dataset.epoch = epoch
         device = self.embedder.device
         batch: Batch
         for batch in image_loader(self.dataset, list(islice(self.sampler, first, None)), self.workers):
             for row, reason in batch.bad.items():
                 self.bad.add(self.train.number(row), reason)
-            yield batch.images.to(device), self.labels[batch.rows].to(device)
+            rows = torch.as_tensor(batch.rows, dtype=torch.int64)
+            yield TrainingBatch(batch.images.to(device), self.labels[rows].to(device), rows)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from tophit.recipe_section import Section
+from tophit.recipe.section import Section
 
 
 class ProxyAnchor(Section):

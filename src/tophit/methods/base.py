@@ -1,0 +1,36 @@
+"""What the training loop needs of a method."""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+
+@dataclass
+class TrainingBatch:
+    """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from."""
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    rows: torch.Tensor
+
+
+class Method(Protocol):
+    """How a training step is made from a batch, a loss and optimizers."""
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers whose learning rates the schedule moves."""
+        ...
+
+    def step(self, batch: TrainingBatch) -> dict[str, float]:
+        """Learn from one batch and return what is worth logging, among it ``loss``."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue exactly, but the embedder's weights, which are saved apart."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        ...

@@ -1,0 +1,7 @@
+"""The recipe: one typed YAML file that says all of a run."""
+
+from tophit.recipe.fields import recipe_fields
+from tophit.recipe.reading import make_recipe, read_recipe, recipe_names
+from tophit.recipe.sections import Recipe
+
+__all__ = ["Recipe", "make_recipe", "read_recipe", "recipe_fields", "recipe_names"]

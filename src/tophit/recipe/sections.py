@@ -1,0 +1,177 @@
+"""The recipe: one typed YAML file that says all of a run. Every field is documented here and only here."""
+
+from typing import Literal
+
+import yaml
+from pydantic import Field, field_validator
+
+from tophit.recipe.losses import Loss, ProxyAnchor
+from tophit.recipe.section import Section
+
+
+class Data(Section):
+    """What to learn from."""
+
+    manifest: str = Field(description="A manifest (.csv, .parquet), a folder of class folders, or the set 'icons'.")
+    test_share: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="For a folder without train/ and test/: the share of classes kept for testing.",
+    )
+    validation_share: float = Field(
+        default=0.1,
+        ge=0,
+        lt=1,
+        description="Share of the training classes held out to choose the best epoch; 0 keeps the last epoch.",
+    )
+    merge_classes: int = Field(
+        default=1,
+        ge=1,
+        description="Train on classes made of this many classes each; validation and test keep theirs. "
+        "3 is the PNP paper's test of robustness.",
+    )
+    max_bad_images: int = Field(
+        default=0, ge=0, description="How many unreadable images to skip, with a note, before the run stops."
+    )
+    workers: int = Field(default=0, ge=0, description="Processes that read images; 0 reads in the training process.")
+
+
+class Embedder(Section):
+    """What to train."""
+
+    backbone: str = Field(default="efficientnet-lite0", description="The network: efficientnet-lite0 or small.")
+    weights: str = Field(
+        default="pretrained",
+        description="Where its weights come from: pretrained, random, or a file (.safetensors, .pth).",
+    )
+    pooling: Literal["average", "gem"] = Field(default="average", description="From a feature map to one vector.")
+    p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
+    dim: int = Field(default=128, ge=1, description="Length of the vectors.")
+    trainable: Literal["head", "all"] = Field(
+        default="head",
+        description="'head' trains on the frozen backbone's cached features, in seconds; 'all' trains everything.",
+    )
+    freeze_batch_norm: bool = Field(
+        default=True, description="Keep BatchNorm's statistics as they were loaded (for 'all')."
+    )
+    size: int | None = Field(
+        default=None, ge=8, description="Side of the square input in pixels; default: the backbone's."
+    )
+    crop: float | None = Field(
+        default=None, gt=0, le=1, description="Share of the short side that the centre crop keeps."
+    )
+    squash: bool = Field(
+        default=False, description="Scale both sides to the input size instead of cropping the centre."
+    )
+
+
+class Batches(Section):
+    """Which images form a batch."""
+
+    sampler: Literal["balanced", "random"] = Field(
+        default="balanced", description="'balanced': classes x per_class images; 'random': size images."
+    )
+    classes: int = Field(default=32, ge=1, description="Classes in a balanced batch.")
+    per_class: int = Field(default=4, ge=1, description="Images of each class in a balanced batch.")
+    repeat_small_classes: bool = Field(
+        default=False, description="Fill groups up to per_class, repeating images of classes smaller than that."
+    )
+    size: int = Field(default=128, ge=1, description="Images in a random batch.")
+
+
+class Augment(Section):
+    """Random views of training images, where the whole network learns."""
+
+    scale: tuple[float, float] = Field(
+        default=(0.6, 1.0), description="Range of the random crop's share of the picture's area (for 'all')."
+    )
+    flip: bool = Field(default=True, description="Mirror half of the pictures (for 'all').")
+
+    @field_validator("scale")
+    @classmethod
+    def _in_order(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < value[0] <= value[1] <= 1:
+            raise ValueError("Expected two shares, 0 < least <= most <= 1")
+        return value
+
+
+class BackboneGroup(Section):
+    """How the backbone's weights move."""
+
+    lr: float = Field(default=1e-4, ge=0, description="Learning rate of the backbone.")
+    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the backbone.")
+
+
+class HeadGroup(Section):
+    """How the head's weights move."""
+
+    lr: float = Field(default=1e-3, ge=0, description="Learning rate of the head.")
+    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the head.")
+
+
+class ProxyGroup(Section):
+    """How the loss's own parameters move."""
+
+    lr: float = Field(default=1e-2, ge=0, description="Learning rate of the loss's own parameters, such as proxies.")
+    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the loss's own parameters.")
+
+
+class Optimizer(Section):
+    """How weights move."""
+
+    name: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    backbone: BackboneGroup = BackboneGroup()
+    head: HeadGroup = HeadGroup()
+    proxies: ProxyGroup = ProxyGroup()
+
+
+class Schedule(Section):
+    """For how long."""
+
+    epochs: int = Field(default=20, ge=1, description="Passes over the training images.")
+    warmup_epochs: int = Field(
+        default=1, ge=0, description="First epochs in which only head and proxies learn (for 'all')."
+    )
+    decay: Literal["none", "cosine"] = Field(default="cosine", description="How learning rates fall from step to step.")
+
+
+class Evaluation(Section):
+    """How the best epoch is found."""
+
+    every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
+    metric: str = Field(
+        default="MAP@R",
+        pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg)@[1-9][0-9]*)$",
+        description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K or ndcg@K.",
+    )
+
+
+class Checkpoint(Section):
+    """What an interruption may cost."""
+
+    minutes: float = Field(
+        default=5.0,
+        ge=0,
+        description="Most minutes between checkpoints; each evaluated epoch writes one too. 0: every step.",
+    )
+
+
+class Recipe(Section):
+    """A run, whole."""
+
+    seed: int = Field(default=0, ge=0, description="Fixes everything random.")
+    device: str = Field(default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    data: Data
+    embedder: Embedder = Embedder()
+    loss: Loss = ProxyAnchor()
+    batches: Batches = Batches()
+    augment: Augment = Augment()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    evaluation: Evaluation = Evaluation()
+    checkpoint: Checkpoint = Checkpoint()
+
+    def to_yaml(self) -> str:
+        """Return the recipe as YAML, every field written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
