@@ -1,5 +1,8 @@
 """Retrieval metrics against the literal reference, scikit-learn and pytorch-metric-learning, and their invariances."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from reference import metrics as reference
-from tophit.evaluation import RetrievalMetrics, ranks, retrieval_metrics, similarity
+from tophit.evaluation import RetrievalMetrics, one_set, ranks, retrieval_metrics, similarity
 
 KS = {"recall_at": (1, 3, 50), "precision_at": (1, 4, 50), "ndcg_at": (1, 5, 50)}
 SMALL = 2 * similarity.ROW_TILE * similarity.COLUMN_TILE * 4  # a budget that leaves one tile a strip
@@ -24,6 +27,15 @@ def assert_same(first: RetrievalMetrics, second: RetrievalMetrics, order: np.nda
     assert first.per_query.keys() == second.per_query.keys()
     for name, values in first.per_query.items():
         np.testing.assert_array_equal(values[order], second.per_query[name], err_msg=name)
+
+
+# Each product counted for both of its items; each row compared with its thresholds; each row sorted.
+WAYS = ["one set", "comparing", "sorting"]
+
+
+def count_by(way: str, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(one_set, "MOST_COMPARED", 40 if way == "one set" else -1)
+    patch.setattr(ranks, "MOST_COMPARED", 0 if way == "sorting" else 40)
 
 
 def reference_metrics(scores: np.ndarray, classes: list, item_classes: list, own: list[int]) -> list[dict[str, float]]:
@@ -53,9 +65,9 @@ axis_vectors = st.lists(st.integers(0, 5), min_size=2, max_size=24).map(
 @given(axis_vectors, st.data())
 def test_ties_and_duplicates_match_the_reference(rows: np.ndarray, data: st.DataObject) -> None:
     labels = data.draw(st.lists(st.integers(0, 3), min_size=len(rows), max_size=len(rows)))
-    compared = data.draw(st.sampled_from([0, 40]))  # 0: count every row by sorting
+    way = data.draw(st.sampled_from(WAYS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranks, "_MOST_COMPARED", compared)
+        count_by(way, patch)
         ours = retrieval_metrics(rows, labels, **KS)
     expected = reference_metrics(rows @ rows.T, labels, labels, list(range(len(rows))))
     assert_matches_reference(ours, expected)
@@ -73,23 +85,69 @@ def test_query_and_gallery_match_the_reference(seed: int, queries: int, items: i
     assert_matches_reference(ours, reference_metrics(scores, labels.tolist(), item_labels.tolist(), own.tolist()))
 
 
-@pytest.mark.parametrize("compared", [0, 40])
-def test_chunk_size_changes_nothing(monkeypatch: pytest.MonkeyPatch, compared: int) -> None:
-    monkeypatch.setattr(ranks, "_MOST_COMPARED", compared)
-    rows, labels = random_set(0, 9900, 1900, 8)
-    rows[9500:9800] = rows[:300]  # ties between the first and the last span
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_chunk_size_and_way_of_counting_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, way: str, dtype: type[np.floating]
+) -> None:
+    rows, labels = random_set(0, 4000, 800, 8)
+    rows = rows.astype(dtype)
+    rows[3500:3800] = rows[:300]  # ties between the first and the last block
+    rows[1000:1100] = rows[999]  # and inside one
     whole = retrieval_metrics(rows, labels)
+    count_by(way, monkeypatch)
+    assert_same(retrieval_metrics(rows, labels), whole)
     assert_same(retrieval_metrics(rows, labels, memory_budget=SMALL), whole)
     assert_same(retrieval_metrics(rows, labels, memory_budget=1), whole)
+
+
+def test_a_product_whose_scores_depend_on_the_place_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting each product for both of its items needs equal scores at every place; else strips are counted."""
+    rows, labels = random_set(6, 3000, 600, 16)
+    right = retrieval_metrics(rows, labels, rows, labels, own_items=np.arange(3000))
+    multiply = one_set._multiply
+    calls: list[int] = []
+
+    def unequal(queries: torch.Tensor, items: torch.Tensor, out: torch.Tensor) -> np.ndarray:
+        calls.append(1)
+        scores = multiply(queries, items, out)
+        scores[:, ::2] = np.nextafter(scores[:, ::2], 2, dtype=scores.dtype)
+        return scores
+
+    monkeypatch.setattr(one_set, "_multiply", unequal)
+    assert_same(retrieval_metrics(rows, labels), right)
+    assert calls
 
 
 def test_a_small_budget_makes_several_spans_and_groups() -> None:
     rows, labels = random_set(0, 10_000, 2, 4)
     items = torch.from_numpy(rows)
     task = similarity.SearchTask(items[:300], labels[:300], items, labels, np.arange(300))
-    assert len(similarity.ScoreStrips(task, SMALL).spans) == 3
+    assert len(similarity.ScoreStrips(task, SMALL).spans) == 9
     assert len(similarity.ScoreStrips(task).spans) == 1
     assert len(list(ranks.relevant_ranks(task, SMALL))) > len(similarity.ScoreStrips(task).strips) == 1
+
+
+MEASURE_PEAK = """
+import resource, sys, numpy as np
+from tophit.evaluation import retrieval_metrics
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+classes, budget = int(sys.argv[1]), int(sys.argv[2])
+rows, labels = np.random.default_rng(0).random((12_000, 8), np.float32), np.arange(12_000) % classes
+retrieval_metrics(rows[:2000], labels[:2000], memory_budget=1)
+before = peak()
+retrieval_metrics(rows, labels, memory_budget=budget)
+print(peak() - before)
+"""
+
+
+@pytest.mark.parametrize("classes", [2000, 150])  # 6 images a class: one set; 80: strips, whole rows sorted
+def test_memory_stays_within_the_budget(classes: int) -> None:
+    """The similarities of 12,000 vectors alone would take 576 MB."""
+    budget = 24 * 2**20
+    command = [sys.executable, "-c", MEASURE_PEAK, str(classes), str(budget)]
+    used = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert used < budget
 
 
 def test_a_set_alone_and_inside_chunks_of_others_scores_the_same() -> None:

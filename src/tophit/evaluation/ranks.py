@@ -6,50 +6,33 @@ follows from these ranks alone: an item is among the first k if and only if its 
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 
 import numpy as np
 import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
+from tophit.evaluation.one_set import MOST_COMPARED, UnequalScoresError, fits_one_set, ranks_in_one_set
+from tophit.evaluation.relevant import Group, RelevantItems, RelevantRanks
 from tophit.evaluation.similarity import ScoreStrips, SearchTask
 
-# Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
-_MOST_COMPARED = 40
 _LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores over and over
 _GROUP_BYTES = 160  # a relevant item's positions, scores, ranks and the sums made of them, at the peak
 
 
-@dataclass(frozen=True)
-class RelevantRanks:
-    """Ranks from 1 of the relevant items of queries ``first .. first + len(counts) - 1``.
-
-    ``counts`` (queries,) says how many each query has; ``ranks`` holds them query after query, ascending in each.
-    """
-
-    first: int
-    counts: np.ndarray
-    ranks: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Consecutive queries and their relevant items: ``items[starts[i]:starts[i + 1]]`` are query ``first + i``'s."""
-
-    first: int
-    starts: np.ndarray
-    items: np.ndarray
-
-    @property
-    def owners(self) -> np.ndarray:
-        """Which query of the group each relevant item belongs to, from 0."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-
 def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iterator[RelevantRanks]:
     """Yield the ranks of all relevant items, group after group of queries in their order."""
+    relevant = RelevantItems(task)
+    if fits_one_set(task, relevant, memory_budget):
+        with suppress(UnequalScoresError):
+            yield from ranks_in_one_set(task, relevant, memory_budget)
+            return
+    yield from _ranks_by_strips(task, relevant, memory_budget)
+
+
+def _ranks_by_strips(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RelevantRanks]:
+    """Yield the ranks from strips of the similarity matrix, for any task."""
     strips = ScoreStrips(task, memory_budget)
-    relevant = _RelevantItems(task)
     most = max(_LEAST_GROUP, memory_budget // 4 // _GROUP_BYTES)
     one_span = len(strips.spans) == 1
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
@@ -59,37 +42,8 @@ def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iter
                 yield _ranks_of_group(group, strip, strips, scores, threads)
 
 
-class _RelevantItems:
-    """The gallery indices of each class, ascending, and from them the relevant items of a query."""
-
-    def __init__(self, task: SearchTask) -> None:
-        self.task = task
-        self.by_class = np.argsort(task.item_classes, kind="stable")
-        classes = 1 + max(task.item_classes.max(), task.query_classes.max())
-        self.starts = np.concatenate([[0], np.cumsum(np.bincount(task.item_classes, minlength=classes))])
-
-    def groups(self, strip: tuple[int, int], most: int) -> Iterator[_Group]:
-        """Yield the strip's queries in groups of at most ``most`` relevant items (a query with more is its own)."""
-        classes = self.task.query_classes[slice(*strip)]
-        sizes = self.starts[classes + 1] - self.starts[classes]
-        begin = 0
-        while begin < len(sizes):
-            fitting = int(np.searchsorted(np.cumsum(sizes[begin:]), most, side="right"))
-            end = begin + max(1, fitting)
-            yield self._group(strip[0] + begin, classes[begin:end], sizes[begin:end])
-            begin = end
-
-    def _group(self, first: int, classes: np.ndarray, sizes: np.ndarray) -> _Group:
-        owners = np.repeat(np.arange(len(sizes)), sizes)
-        within = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        items = self.by_class[self.starts[classes][owners] + within]
-        kept = items != self.task.own_items[first + owners]
-        counts = np.bincount(owners[kept], minlength=len(sizes))
-        return _Group(first, np.concatenate([[0], np.cumsum(counts)]), items[kept])
-
-
 def _ranks_of_group(
-    group: _Group, strip: tuple[int, int], strips: ScoreStrips, scores: np.ndarray | None, threads: ThreadPoolExecutor
+    group: Group, strip: tuple[int, int], strips: ScoreStrips, scores: np.ndarray | None, threads: ThreadPoolExecutor
 ) -> RelevantRanks:
     """Count in two rounds over the spans: first read the scores of the relevant items, then compare with them.
 
@@ -115,7 +69,7 @@ def _ranks_of_group(
 def _count_in_rows(
     scores: np.ndarray,
     offset: int,
-    group: _Group,
+    group: Group,
     thresholds: np.ndarray,
     before: np.ndarray,
     threads: ThreadPoolExecutor,
@@ -126,7 +80,7 @@ def _count_in_rows(
         mask = np.empty(scores.shape[1], np.bool_)
         for row in rows:
             part = slice(group.starts[row], group.starts[row + 1])
-            many = part.stop - part.start > _MOST_COMPARED
+            many = part.stop - part.start > MOST_COMPARED
             count = _count_by_sorting if many else _count_by_comparing
             count(scores[row], group.items[part] - offset, thresholds[part], before[part], mask)
 

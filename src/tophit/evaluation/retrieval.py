@@ -10,7 +10,8 @@ import numpy as np
 
 from tophit.evaluation.confidence import Unit, bootstrap_intervals
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_level, encode_labels
-from tophit.evaluation.ranks import RelevantRanks, relevant_ranks
+from tophit.evaluation.ranks import relevant_ranks
+from tophit.evaluation.relevant import RelevantRanks
 from tophit.evaluation.similarity import SearchTask
 
 
@@ -44,14 +45,16 @@ def retrieval_metrics(
     queries_without_positives: str = "skip",
     own_items: Array | None = None,
     *,
+    map_at: Sequence[int] = (),
     confidence_over: Unit = "classes",
     memory_budget: int = MEMORY_BUDGET,
 ) -> RetrievalMetrics:
-    """Return recall@k (hit rate), precision@k, nDCG@k, mAP, MAP@R and R-precision of embeddings (N, d).
+    """Return recall@k (hit rate), precision@k, nDCG@k, MAP@k, mAP, MAP@R and R-precision of embeddings (N, d).
 
     With R relevant items for a query, at ranks r_1 < ... < r_R: recall@k is 1 if r_1 <= k; precision@k = |{r_i <= k}|/k
-    (k may exceed the gallery); mAP averages AP = 1/R sum_i i/r_i; MAP@R = 1/R sum_{r_i <= R} i/r_i; R-precision =
-    |{r_i <= R}|/R; nDCG@k = sum_{r_i <= k} 1/log2(r_i + 1) over the same sum of min(k, R) items in front.
+    (k may exceed the gallery); mAP averages AP = 1/R sum_i i/r_i; MAP@R = 1/R sum_{r_i <= R} i/r_i, and MAP@k the same
+    with k for R; R-precision = |{r_i <= R}|/R; nDCG@k = sum_{r_i <= k} 1/log2(r_i + 1) over the same sum of min(k, R)
+    items in front.
 
     Labels are any integers or strings. With ``gallery`` (M, d) and ``gallery_labels`` the embeddings search the
     gallery, else each other. Where some queries are in the gallery too, ``own_items`` gives each query's gallery index,
@@ -64,12 +67,13 @@ def retrieval_metrics(
     """
     if queries_without_positives not in ("skip", "zero"):
         raise ValueError(f"queries_without_positives is 'skip' or 'zero', not '{queries_without_positives}'")
-    if any(k < 1 for k in (*recall_at, *precision_at, *ndcg_at)):
+    if any(k < 1 for k in (*recall_at, *precision_at, *ndcg_at, *map_at)):
         raise ValueError("every k must be at least 1")
     if confidence is not None:
         check_level(confidence)
     task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
-    parts = [metrics_of_ranks(ranks, recall_at, precision_at, ndcg_at) for ranks in relevant_ranks(task, memory_budget)]
+    ks = (recall_at, precision_at, ndcg_at, map_at)
+    parts = [metrics_of_ranks(ranks, *ks) for ranks in relevant_ranks(task, memory_budget)]
     per_query = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if queries_without_positives == "zero":
         per_query = {name: np.nan_to_num(values, nan=0.0) for name, values in per_query.items()}
@@ -102,7 +106,11 @@ def search_task(
 
 
 def metrics_of_ranks(
-    found: RelevantRanks, recall_at: Sequence[int], precision_at: Sequence[int], ndcg_at: Sequence[int]
+    found: RelevantRanks,
+    recall_at: Sequence[int],
+    precision_at: Sequence[int],
+    ndcg_at: Sequence[int],
+    map_at: Sequence[int] = (),
 ) -> dict[str, np.ndarray]:
     """Return each metric of each query from the ranks of its relevant items; NaN for a query that has none."""
     totals = found.counts
@@ -127,6 +135,7 @@ def metrics_of_ranks(
         ideal = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(most) + 2))])
         best = {k: np.where(totals > 0, ideal[np.minimum(totals, min(k, most))], np.nan) for k in ndcg_at}
         values |= {f"ndcg@{k}": summed(gain * (ranks <= k)) / best[k] for k in ndcg_at}
+    values |= {f"MAP@{k}": summed(precision_there * (ranks <= k)) / k for k in map_at}
     values["mAP"] = summed(precision_there) / denominator
     values["MAP@R"] = summed(precision_there * within_total) / denominator
     values["R-precision"] = summed(within_total) / denominator

@@ -1,7 +1,8 @@
 """Cosine similarities of queries and gallery, strip by strip within a memory budget.
 
 The last bits of a float32 product depend on the shape the BLAS library is given. So every product here has one shape,
-ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends: a pair's score is the same whatever the budget.
+ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends: a pair's score is the same whatever the budget,
+and whichever of the two is the query.
 """
 
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from tophit.evaluation.inputs import MEMORY_BUDGET, check_labelled, unit_rows
 
 # Multiples of the widths that BLAS kernels work in (4 to 48): with a rest, the kernel for it adds in another order and
 # equal vectors get unequal scores. 2048 is no multiple of 12, which float64 on AVX2 needs.
-ROW_TILE = 480
-COLUMN_TILE = 4608
+ROW_TILE = 576
+COLUMN_TILE = 1152
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,35 @@ class SearchTask:
                 "or -1 for none"
             )
 
+    @property
+    def one_set(self) -> bool:
+        """Whether every item queries all others."""
+        return self.queries is self.items and np.array_equal(self.own_items, np.arange(len(self.items)))
 
-class _UnitTiles:
-    """Rows of length 1 in tiles of a fixed number of rows, the last one padded with zero rows."""
+    @property
+    def score_type(self) -> torch.dtype:
+        """The type of the scores: float64 if any vectors are, else float32."""
+        return torch.float64 if torch.float64 in (self.queries.dtype, self.items.dtype) else torch.float32
 
-    def __init__(self, rows: torch.Tensor, tile: int, dtype: torch.dtype, keep: bool = False) -> None:
+
+def unit_tile(rows: torch.Tensor, tile: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return rows (n, d) of length 1, padded with zero rows to (tile, d)."""
+    padded = torch.zeros(tile, rows.shape[1], dtype=dtype)
+    padded[: len(rows)] = unit_rows(rows)
+    return padded
+
+
+class UnitTiles:
+    """Rows of length 1 in tiles of a fixed number of rows, the last one padded with zero rows.
+
+    ``order`` (N,) arranges the rows otherwise than they stand; ``keep`` makes all tiles at once.
+    """
+
+    def __init__(
+        self, rows: torch.Tensor, tile: int, dtype: torch.dtype, keep: bool = False, order: np.ndarray | None = None
+    ) -> None:
         self.rows, self.tile, self.dtype = rows, tile, dtype
+        self.order = None if order is None else torch.from_numpy(order)
         self.count = -(-len(rows) // tile)
         self.kept = [self._make(i) for i in range(self.count)] if keep else None
 
@@ -55,10 +79,14 @@ class _UnitTiles:
         return self.kept[number] if self.kept is not None else self._make(number)
 
     def _make(self, number: int) -> torch.Tensor:
-        part = self.rows[number * self.tile : (number + 1) * self.tile]
-        padded = torch.zeros(self.tile, self.rows.shape[1], dtype=self.dtype)
-        padded[: len(part)] = unit_rows(part)
-        return padded
+        part = slice(number * self.tile, (number + 1) * self.tile)
+        rows = self.rows[part] if self.order is None else self.rows[self.order[part]]
+        return unit_tile(rows, self.tile, self.dtype)
+
+
+def copy_fits(task: SearchTask, memory_budget: int) -> bool:
+    """Say whether the unit vectors of all items fit a quarter of the budget."""
+    return (len(task.items) + COLUMN_TILE) * task.items.shape[1] * task.score_type.itemsize <= memory_budget // 4
 
 
 class ScoreStrips:
@@ -70,13 +98,11 @@ class ScoreStrips:
 
     def __init__(self, task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> None:
         self.task = task
-        double = torch.float64 in (task.queries.dtype, task.items.dtype)
-        dtype = torch.float64 if double else torch.float32
+        dtype = task.score_type
         size = dtype.itemsize
         tiles_in_strip = max(1, memory_budget // 2 // (ROW_TILE * COLUMN_TILE * size))
-        copy = (len(task.items) + COLUMN_TILE) * task.items.shape[1] * size
-        self._queries = _UnitTiles(task.queries, ROW_TILE, dtype)
-        self._items = _UnitTiles(task.items, COLUMN_TILE, dtype, keep=copy <= memory_budget // 4)
+        self._queries = UnitTiles(task.queries, ROW_TILE, dtype)
+        self._items = UnitTiles(task.items, COLUMN_TILE, dtype, keep=copy_fits(task, memory_budget))
         self.span = COLUMN_TILE * min(tiles_in_strip, self._items.count)
         self._buffer = torch.empty(ROW_TILE, self.span, dtype=dtype)
 

@@ -142,8 +142,8 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: str = Field(
         default="MAP@R",
-        pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg)@[1-9][0-9]*)$",
-        description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K or ndcg@K.",
+        pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)$",
+        description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
 
 

@@ -80,13 +80,13 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
 
 def wanted_ks(metrics: Sequence[str]) -> dict[str, Any]:
     """Return the usual k of each kind of metric and those that names such as ``recall@16`` ask for."""
-    ks = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}}
+    ks: dict[str, set[int]] = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}, "MAP": set()}
     for name in metrics:
         kind, _, k = name.partition("@")
         if kind in ks and k.isdecimal() and int(k) > 0:
             ks[kind].add(int(k))
         elif name not in ("mAP", "MAP@R", "R-precision"):
             raise UsageError(
-                f"There is no metric '{name}'; there are recall@K, precision@K, ndcg@K, mAP, MAP@R, R-precision."
+                f"There is no metric '{name}'; there are recall@K, precision@K, ndcg@K, MAP@K, mAP, MAP@R, R-precision."
             )
-    return {f"{kind}_at": sorted(each) for kind, each in ks.items()}
+    return {f"{kind.lower()}_at": sorted(each) for kind, each in ks.items()}

@@ -1,0 +1,184 @@
+"""Ranks where every item of one set queries all others: a product serves both of its items, so half of them are enough.
+
+Items come in blocks of consecutive indices. Inside a block they are arranged by their number of relevant items, most
+first, so that the queries that have an n-th relevant item are a slice. First the scores of all relevant items are
+found, from products of whole classes. Then each pair of blocks is multiplied once, and counted for the queries of both.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tophit.evaluation.relevant import RelevantItems, RelevantRanks
+from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE, SearchTask, UnitTiles, copy_fits, unit_tile
+
+BLOCK = COLUMN_TILE
+# Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
+MOST_COMPARED = 40
+_BYTES_A_SLOT = 64  # a relevant item's score, index and count, and what is made of them
+_CHUNK = 144  # rows of a block counted at a time: few enough for a core's cache, and for sums of flags in bytes
+
+
+class UnequalScoresError(Exception):
+    """The BLAS library here gives a pair another score at another place of the product; counts would be wrong."""
+
+
+@dataclass
+class _Block:
+    """The queries ``indices`` (n,) of one block with their numbers of ``relevant`` items (n,), most first.
+
+    ``places``, ``thresholds`` and ``before`` (slots, n) are index and score of each relevant item, and how many items
+    stand before it. Slots beyond a query's number of relevant items are not used.
+    """
+
+    number: int
+    indices: np.ndarray
+    relevant: np.ndarray
+    places: np.ndarray
+    thresholds: np.ndarray
+
+    def __post_init__(self) -> None:
+        self.used = self.relevant > np.arange(len(self.places))[:, None]
+        self.filled = self.used.sum(axis=1).tolist()
+        self.homes = self.places // BLOCK  # which block each relevant item is in
+        self.just_below = np.nextafter(self.thresholds, self.thresholds.dtype.type(-np.inf))
+        self.before = np.zeros(self.places.shape, np.int64)
+
+    def limits(self, other: "_Block") -> np.ndarray:
+        """Return what the scores of another block's items must exceed to stand before the relevant items (slots, n).
+
+        At equal scores the lower index stands before. For relevant items in the other block itself, the limits leave
+        out equal scores, which ``_count_ties`` adds.
+        """
+        return np.where(self.homes > other.number, self.just_below, self.thresholds)
+
+    def filled_in(self, part: slice) -> list[int]:
+        """Return for each slot how many queries of a part of the block have it."""
+        return self.used[:, part].sum(axis=1).tolist()
+
+    def ranks(self) -> RelevantRanks:
+        """Return the ranks found, the queries in the order of their indices."""
+        order = np.argsort(self.indices)
+        counts = self.relevant[order]
+        before = np.where(self.used, self.before, np.iinfo(np.int64).max).T[order]
+        used = self.used.T[order]
+        return RelevantRanks(self.number * BLOCK, counts, np.sort(before, axis=1)[used] + 1)
+
+
+def fits_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> bool:
+    """Say whether the task is one set with few enough relevant items a query, and all of them in the budget."""
+    most = int(relevant.sizes.max()) - 1
+    return task.one_set and most <= MOST_COMPARED and len(task.items) * most * _BYTES_A_SLOT <= memory_budget // 4
+
+
+def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RelevantRanks]:
+    """Yield the ranks of all relevant items, block after block of queries, after one pass over half of the products."""
+    blocks = _make_blocks(task, relevant)
+    order = np.concatenate([block.indices for block in blocks])
+    tiles = UnitTiles(task.items, BLOCK, task.score_type, copy_fits(task, memory_budget), order)
+    product = torch.empty(BLOCK, BLOCK, dtype=task.score_type)
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        for row in blocks:
+            queries = tiles[row.number]
+            for column in blocks[row.number :]:
+                scores = _multiply(queries, tiles[column.number], product)
+                _count(scores[: len(row.indices), : len(column.indices)], row, column, threads)
+    for block in blocks:
+        yield block.ranks()
+
+
+def _multiply(queries: torch.Tensor, items: torch.Tensor, out: torch.Tensor) -> np.ndarray:
+    """Return the products (BLOCK, BLOCK) of two tiles, in the shape that all scores are computed in."""
+    for start in range(0, BLOCK, ROW_TILE):
+        torch.mm(queries[start : start + ROW_TILE], items.T, out=out[start : start + ROW_TILE])
+    return out.numpy()
+
+
+def _make_blocks(task: SearchTask, relevant: RelevantItems) -> list[_Block]:
+    others = relevant.sizes[task.item_classes] - 1
+    scores = _scores_in_classes(task, relevant)
+    blocks = []
+    for number, start in enumerate(range(0, len(others), BLOCK)):
+        part = np.arange(start, min(start + BLOCK, len(others)))
+        indices = part[np.argsort(-others[part], kind="stable")]
+        slots = np.arange(others[indices].max())[:, None]
+        sorted_places = np.minimum(relevant.other(indices, slots), len(others) - 1)
+        thresholds = scores[: len(slots), relevant.place[indices]]
+        blocks.append(_Block(number, indices, others[indices], relevant.by_class[sorted_places], thresholds))
+    return blocks
+
+
+def _scores_in_classes(task: SearchTask, relevant: RelevantItems) -> np.ndarray:
+    """Return (slots, N) the scores of each item's relevant items, the items in the order of their classes."""
+    slots = np.arange(relevant.sizes.max() - 1)[:, None]
+    product = torch.empty(BLOCK, BLOCK, dtype=task.score_type)
+    scores = np.zeros((len(slots), len(task.items)), product.numpy().dtype)
+    for start, end in _whole_classes(relevant.starts):
+        indices = relevant.by_class[start:end]
+        tile = unit_tile(task.items[torch.from_numpy(indices)], BLOCK, task.score_type)
+        found = _multiply(tile, tile.clone(), product)
+        others = np.minimum(relevant.other(indices, slots) - start, BLOCK - 1)  # beyond a class they are not used
+        scores[:, start:end] = found[np.arange(end - start), others]
+    return scores
+
+
+def _whole_classes(starts: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield parts of the items in the order of their classes: at most BLOCK of them, no class cut."""
+    first = 0
+    while first < starts[-1]:
+        last = int(starts[np.searchsorted(starts, first + BLOCK, side="right") - 1])
+        yield first, last
+        first = last
+
+
+def _count(scores: np.ndarray, row: _Block, column: _Block, threads: ThreadPoolExecutor) -> None:
+    """Add what scores (row's items, column's items) say of both blocks' queries; on the diagonal they are one block."""
+    if row is column:
+        np.fill_diagonal(scores, -np.inf)
+    row_limits, column_limits = row.limits(column), column.limits(row)
+
+    def work(start: int) -> np.ndarray | int:
+        part = slice(start, start + _CHUNK)
+        row.before[:, part] += _count_along_rows(scores[part], row_limits[:, part], row.filled_in(part))
+        return 0 if row is column else _count_along_columns(scores[part], column_limits, column.filled)
+
+    for found in threads.map(work, range(0, len(scores), _CHUNK)):
+        column.before += found
+    _count_ties(scores, row, column)
+    if row is not column:
+        _count_ties(scores.T, column, row)
+
+
+def _count_along_rows(scores: np.ndarray, limits: np.ndarray, filled: list[int]) -> np.ndarray:
+    """Return how many scores of each row (n, m) exceed each of the row's limits (slots, n)."""
+    flags = np.zeros((len(scores), BLOCK), np.bool_)
+    found = np.zeros(limits.shape, np.int64)
+    for slot, rows in enumerate(filled):
+        np.greater(scores[:rows], limits[slot, :rows, None], out=flags[:rows, : scores.shape[1]])
+        words = np.add.reduce(flags[:rows].view(np.uint64), axis=1)  # eight sums a word, each below 256
+        found[slot, :rows] = words.view(np.uint8).reshape(rows, 8).sum(axis=1)
+    return found
+
+
+def _count_along_columns(scores: np.ndarray, limits: np.ndarray, filled: list[int]) -> np.ndarray:
+    """Return how many scores of each column (n, m) exceed each of the column's limits (slots, m); n is below 256."""
+    flags = np.empty(scores.shape, np.bool_)
+    found = np.zeros(limits.shape, np.uint8)
+    for slot, columns in enumerate(filled):
+        np.greater(scores[:, :columns], limits[slot, :columns], out=flags[:, :columns])
+        np.add.reduce(flags[:, :columns].view(np.uint8), axis=0, out=found[slot, :columns])
+    return found
+
+
+def _count_ties(scores: np.ndarray, queries: _Block, items: _Block) -> None:
+    """Add the items of equal score and lower index, for relevant items that are in this block of items themselves."""
+    all_slots, all_rows = np.nonzero((queries.homes == items.number) & queries.used)
+    for start in range(0, len(all_rows), BLOCK):
+        slots, rows = all_slots[start : start + BLOCK], all_rows[start : start + BLOCK]
+        equal = scores[rows] == queries.thresholds[slots, rows, None]
+        if not equal.any(axis=1).all():
+            raise UnequalScoresError
+        queries.before[slots, rows] += (equal & (items.indices < queries.places[slots, rows, None])).sum(axis=1)
