@@ -1,8 +1,10 @@
 """Measure evaluation side by side in one run: ``python -m benchmarks.evaluation [PART]``; without a part, all.
 
-retrieval: all metrics against the bare chunked matrix product of the same tiles and threads. library: time and memory
-against pytorch-metric-learning's AccuracyCalculator. clustering: k-means against scikit-learn's. coverage: how often
-intervals hold the truth.
+retrieval: all metrics of some queries against the bare chunked matrix product of the same tiles and threads.
+one-set: the same where every item queries all others, once over the whole set.
+library: time and memory against pytorch-metric-learning's AccuracyCalculator, its retrieval metrics and with NMI.
+clustering: k-means against scikit-learn's.
+coverage: how often intervals hold the truth.
 """
 
 import argparse
@@ -13,12 +15,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty
+from typing import Any
 
 import numpy as np
 import torch
 
-from tophit.evaluation import bootstrap_intervals, nmi, retrieval_metrics
+from tophit.evaluation import bootstrap_intervals, clustering_metrics, nmi, retrieval_metrics
 from tophit.evaluation.kmeans import cluster, inertia
 from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE
 
@@ -83,6 +88,16 @@ def retrieval(arguments: argparse.Namespace) -> None:
         )
 
 
+def one_set(arguments: argparse.Namespace) -> None:
+    print("set | product s | all metrics s | ratio | of processor time")
+    for name, shape in SHAPES.items():
+        vectors, labels = synthetic_set(*shape)
+        tensor = torch.from_numpy(vectors)
+        bare = seconds(lambda tensor=tensor: bare_product(tensor, tensor))
+        ours = seconds(lambda vectors=vectors, labels=labels: retrieval_metrics(vectors, labels, **ALL_METRICS))
+        print(f"{name} | {bare[0]:.1f} | {ours[0]:.1f} | {ours[0] / bare[0]:.2f} | {ours[1] / bare[1]:.2f}", flush=True)
+
+
 class PeakMemory:
     """The most memory this process holds while the block runs, beyond what it held at the start."""
 
@@ -107,13 +122,13 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def library_side(which: str, shape: str) -> None:
+def library_side(which: str, shape: str, clusters: bool) -> None:
     """Run one library in this process and print its time, memory and results."""
     vectors, labels = synthetic_set(*SHAPES[shape])
     if which == "pml":
         from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-        names = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+        names = ("precision_at_1", "r_precision", "mean_average_precision_at_r", *(("NMI",) if clusters else ()))
         calculator = AccuracyCalculator(include=names, k="max_bin_count")
         rows, classes = torch.from_numpy(vectors), torch.from_numpy(labels)
         with PeakMemory() as memory:
@@ -125,15 +140,17 @@ def library_side(which: str, shape: str) -> None:
         with PeakMemory() as memory:
             start = time.perf_counter()
             ours = retrieval_metrics(vectors, labels, **ALL_METRICS)
+            found = clustering_metrics(vectors, labels) if clusters else {}
             passed = time.perf_counter() - start
         values = [ours[name] for name in ("precision@1", "R-precision", "MAP@R")]
+        values += [found["NMI"]] if clusters else []
     print(f"{passed:.1f} {memory.megabytes:.0f} {' '.join(f'{value:.5f}' for value in values)}")
 
 
 def library(arguments: argparse.Namespace) -> None:
-    print("who | seconds | MB beyond the inputs | precision@1, R-precision, MAP@R")
-    for which in ("ours", "pml"):
-        command = [sys.executable, "-m", "benchmarks.evaluation", "library-side", "--which", which]
+    print("who | seconds | MB beyond the inputs | precision@1, R-precision, MAP@R, NMI")
+    for which, clusters in (("ours", []), ("pml", []), ("ours", ["--nmi"]), ("pml", ["--nmi"])):
+        command = [sys.executable, "-m", "benchmarks.evaluation", "library-side", "--which", which, *clusters]
         done = subprocess.run([*command, "--shape", arguments.shape], capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"{which} | failed: {(done.stderr.strip().splitlines() or ['killed'])[-1]}")
@@ -143,8 +160,6 @@ def library(arguments: argparse.Namespace) -> None:
 
 
 def clustering(arguments: argparse.Namespace) -> None:
-    from sklearn.cluster import KMeans
-
     rows, dim, classes = SHAPES["SOP"]
     share = arguments.share
     vectors, labels = synthetic_set(round(rows * share), dim, round(classes * share))
@@ -154,16 +169,34 @@ def clustering(arguments: argparse.Namespace) -> None:
     ours = cluster(torch.from_numpy(vectors), clusters)
     our_seconds = time.perf_counter() - start
     print(f"ours | {our_seconds:.1f} | {nmi(ours, labels):.4f} | {inertia(vectors, ours):.1f}", flush=True)
+    limit = 10 + arguments.patience * our_seconds  # a new process needs some seconds to start
+    fresh = get_context("spawn")
     for init in ("random", "k-means++"):
-        start = time.perf_counter()
-        theirs = KMeans(clusters, init=init, n_init=1, random_state=0).fit(vectors)  # type: ignore[arg-type]
-        passed = time.perf_counter() - start
-        found = np.asarray(theirs.labels_, np.int64)
+        # In its own process, so that it can be stopped: its default start takes hours at full size.
+        result = fresh.Queue()
+        other = fresh.Process(target=_scikit_learn_side, args=(vectors, clusters, init, result))
+        other.start()
+        try:
+            passed, iterations, found = result.get(timeout=limit)
+        except Empty:
+            print(f"scikit-learn, {init} | stopped after {limit:.0f}, {arguments.patience:.0f} times ours", flush=True)
+            continue
+        finally:
+            other.terminate()
+            other.join()
         print(
             f"scikit-learn, {init} | {passed:.1f} | {nmi(found, labels):.4f} | {inertia(vectors, found):.1f} | "
-            f"{passed / our_seconds:.1f} times ours, {theirs.n_iter_} iterations",
+            f"{passed / our_seconds:.1f} times ours, {iterations} iterations",
             flush=True,
         )
+
+
+def _scikit_learn_side(vectors: np.ndarray, clusters: int, init: str, result: Any) -> None:
+    from sklearn.cluster import KMeans
+
+    start = time.perf_counter()
+    found = KMeans(clusters, init=init, n_init=1, random_state=0).fit(vectors)  # type: ignore[arg-type]
+    result.put((time.perf_counter() - start, found.n_iter_, np.asarray(found.labels_, np.int64)))
 
 
 def coverage(arguments: argparse.Namespace) -> None:
@@ -183,20 +216,23 @@ def coverage(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["all", "retrieval", "library", "clustering", "coverage", "library-side"]
+        "part", nargs="?", choices=["all", "retrieval", "one-set", "library", "clustering", "coverage", "library-side"]
     )
     parser.add_argument("--queries", type=int, default=4800, help="retrieval: the first queries only; 0 for all")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--shape", default="SOP", choices=list(SHAPES), help="library: which set")
     parser.add_argument("--share", type=float, default=1.0, help="clustering: the share of SOP's rows and classes")
+    parser.add_argument("--patience", type=float, default=6, help="clustering: stop scikit-learn after so many of ours")
+    parser.add_argument("--nmi", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--which", choices=["ours", "pml"], default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part == "library-side":
-        library_side(arguments.which, arguments.shape)
+        library_side(arguments.which, arguments.shape, arguments.nmi)
         return
     print(f"{torch.get_num_threads()} threads, torch {torch.__version__}")
     for name, part in (
         ("retrieval", retrieval),
+        ("one-set", one_set),
         ("library", library),
         ("clustering", clustering),
         ("coverage", coverage),

@@ -5,12 +5,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.cluster import KMeans
+from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import normalized_mutual_info_score
 
 from reference import metrics as reference
 from tophit.evaluation import class_spread, clustering_metrics, nmi, pairwise_f1
 from tophit.evaluation.kmeans import cluster, inertia
+from tophit.evaluation.ward import ward_groups
 
 partitions = st.integers(1, 30).flatmap(
     lambda n: st.tuples(*[st.lists(st.integers(0, 5), min_size=n, max_size=n) for _ in range(2)])
@@ -34,12 +35,31 @@ def many_small_classes(seed: int = 0, classes: int = 300) -> tuple[np.ndarray, n
     return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32), labels
 
 
-def test_many_small_clusters_are_at_least_as_good_as_scikit_learns() -> None:
+@pytest.mark.parametrize("init", ["random", "k-means++"])
+def test_many_small_clusters_are_at_least_as_good_as_scikit_learns(init: str) -> None:
     rows, labels = many_small_classes()
     ours = cluster(torch.from_numpy(rows), 300)
-    theirs = KMeans(300, init="random", n_init=1, random_state=0).fit(rows)
+    theirs = KMeans(300, init=init, n_init=1, random_state=0).fit(rows)  # type: ignore[arg-type]
     assert nmi(ours, labels) >= normalized_mutual_info_score(labels, theirs.labels_)
     assert inertia(rows, ours) <= theirs.inertia_
+
+
+@pytest.mark.parametrize("target", [3, 20, 60])
+def test_groups_are_those_of_wards_tree(target: int) -> None:
+    rows, _ = many_small_classes(4, 40)
+    pairs = np.triu_indices(len(rows), 1)  # with all pairs near, the tree is the exact one
+    ours = ward_groups(rows, np.ones(len(rows)), *pairs, target)
+    theirs = AgglomerativeClustering(target, linkage="ward").fit_predict(rows)
+    assert nmi(ours, theirs) == pytest.approx(1)
+
+
+def test_equal_vectors_weigh_as_often_as_they_occur() -> None:
+    rows, _ = many_small_classes(5, 200)
+    rows = np.concatenate([rows, np.repeat(rows[:1], 500, axis=0)])
+    theirs = KMeans(200, n_init=1, random_state=0).fit(rows)
+    ours = cluster(torch.from_numpy(rows), 200)
+    assert inertia(rows, ours) <= theirs.inertia_
+    assert len(np.unique(ours[-500:])) == 1
 
 
 def test_few_large_clusters_are_found() -> None:

@@ -1,8 +1,8 @@
 """k-means on unit vectors with FAISS, started from a grouping of nearest neighbours.
 
 With thousands of small clusters the start decides the result, more than the number of iterations. Random starts put two
-centres into one class and none into another, and Lloyd's iterations hardly mend that. So the start here groups each
-vector with its nearest neighbours, the closest pairs first. It has no randomness.
+centres into one class and none into another, and Lloyd's iterations hardly mend that. So the start here joins near
+neighbours into groups by Ward's criterion, which is the inertia that k-means minimises. It has no randomness.
 """
 
 import faiss
@@ -10,17 +10,16 @@ import numpy as np
 import torch
 
 from tophit.evaluation.inputs import unit_rows
+from tophit.evaluation.ward import ward_groups
 
 NEIGHBOURS = 10
-ITERATIONS = 2  # after the grouping start; more change little
-ITERATIONS_FROM_RANDOM = 20
-_SPREAD_OF_SIZES = 2  # a group of the start has at most this many times the mean size
+LEAST_ITERATIONS, MOST_ITERATIONS = 2, 20
 
 
 def cluster(vectors: torch.Tensor, clusters: int, seed: int = 0, restarts: int = 0) -> np.ndarray:
     """Return each vector's cluster (N,), an integer below ``clusters``, by k-means on the unit vectors (N, d).
 
-    The first start is the grouping of nearest neighbours; ``restarts`` more are random vectors drawn by ``seed``. The
+    The first start is Ward's grouping of near neighbours; ``restarts`` more are random vectors drawn by ``seed``. The
     result with the least inertia is kept.
     """
     rows = np.ascontiguousarray(unit_rows(vectors).float().numpy())
@@ -28,65 +27,53 @@ def cluster(vectors: torch.Tensor, clusters: int, seed: int = 0, restarts: int =
         raise ValueError(f"{len(rows)} vectors can be put into 1 to {len(rows)} clusters, not {clusters}")
     if restarts < 0:
         raise ValueError(f"restarts is 0 or more, not {restarts}")
-    best = _lloyd(rows, grouping_start(rows, clusters), ITERATIONS)
+    best = _lloyd(rows, grouping_start(rows, clusters), iterations_after_grouping(len(rows), clusters))
     for number in range(restarts):
         chosen = np.random.default_rng((seed, number)).choice(len(rows), clusters, replace=False)
-        best = min(best, _lloyd(rows, rows[np.sort(chosen)], ITERATIONS_FROM_RANDOM), key=lambda a: inertia(rows, a))
+        best = min(best, _lloyd(rows, rows[np.sort(chosen)], MOST_ITERATIONS), key=lambda a: inertia(rows, a))
     return best
 
 
 def inertia(rows: np.ndarray, assigned: np.ndarray) -> float:
     """Return the sum of squared distances of rows (N, d) to the mean of their cluster."""
-    sums, counts = _sums(rows, assigned)
+    sums, counts = _sums(rows, assigned), np.bincount(assigned)
     return float(np.square(rows, dtype=np.float64).sum() - (np.square(sums).sum(axis=1) / counts.clip(min=1)).sum())
 
 
-def grouping_start(rows: np.ndarray, clusters: int) -> np.ndarray:
-    """Return centres (clusters, d): the means of groups of nearest neighbours among unit rows (N, d).
+def iterations_after_grouping(count: int, clusters: int) -> int:
+    """Return as many iterations as cost half of the search for neighbours, within bounds: 2 for many small clusters."""
+    return min(MOST_ITERATIONS, max(LEAST_ITERATIONS, count // (2 * clusters)))
 
-    Pairs of a row and one of its NEIGHBOURS nearest are joined in order of similarity, unless the group would exceed
-    twice the mean size, until as many groups as clusters are left. If the pairs run out before, the largest groups
-    are taken.
+
+def grouping_start(rows: np.ndarray, clusters: int) -> np.ndarray:
+    """Return centres (clusters, d): the means of groups of near neighbours among unit rows (N, d).
+
+    Each row is a neighbour of its NEIGHBOURS nearest. If their pairs do not join the rows into as few groups as
+    clusters, the largest groups are taken.
     """
-    groups = _join(*_neighbour_pairs(rows), count=len(rows), target=clusters)
-    sums, counts = _sums(rows, groups)
+    different, times = _distinct(rows)
+    groups = ward_groups(different, times, *_neighbour_pairs(different), clusters)
+    sums, counts = _sums(different * times[:, None], groups), np.bincount(groups, times)
     largest = np.argsort(-counts, kind="stable")[:clusters]
     return (sums[largest] / counts[largest, None]).astype(np.float32)
 
 
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different rows (n, d), and how often each occurs (n,): many equal ones have only each other near."""
+    whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * rows.shape[1]))).ravel()
+    places, times = np.unique(whole, return_index=True, return_counts=True)[1:]
+    order = np.argsort(places)
+    return rows[places[order]], times[order].astype(np.float32)
+
+
 def _neighbour_pairs(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the pairs (first, second) of near neighbours, the most similar first, ties by index."""
+    """Return the pairs (first, second) of rows and their near neighbours."""
     index = faiss.IndexFlatIP(rows.shape[1])
     index.add(rows)  # type: ignore[call-arg]
-    similarity, neighbour = index.search(rows, min(NEIGHBOURS + 1, len(rows)))  # type: ignore[call-arg]
-    first = np.repeat(np.arange(len(rows)), neighbour.shape[1])
-    second, similarity = neighbour.ravel(), similarity.ravel()
-    found = (second >= 0) & (first != second)
-    low, high = np.minimum(first, second)[found], np.maximum(first, second)[found]
-    order = np.lexsort((high, low, -similarity[found]))
-    return low[order], high[order]
-
-
-def _join(first: np.ndarray, second: np.ndarray, count: int, target: int) -> np.ndarray:
-    """Join pairs in their order into groups of limited size until ``target`` are left; return the groups (N,)."""
-    limit = max(2, -(-_SPREAD_OF_SIZES * count // target))
-    parent, size, groups = list(range(count)), [1] * count, count
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for a, b in zip(first.tolist(), second.tolist(), strict=True):
-        if groups == target:
-            break
-        a, b = root(a), root(b)
-        if a != b and size[a] + size[b] <= limit:
-            parent[b] = a
-            size[a] += size[b]
-            groups -= 1
-    return np.unique([root(node) for node in range(count)], return_inverse=True)[1]
+    neighbour = index.search(rows, min(NEIGHBOURS + 1, len(rows)))[1].ravel()  # type: ignore[call-arg]
+    first = np.repeat(np.arange(len(rows)), len(neighbour) // len(rows))
+    found = (neighbour >= 0) & (first != neighbour)
+    return first[found], neighbour[found]
 
 
 def _lloyd(rows: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarray:
@@ -102,10 +89,10 @@ def _lloyd(rows: np.ndarray, centres: np.ndarray, iterations: int) -> np.ndarray
     return index.search(rows, 1)[1].ravel()  # type: ignore[call-arg]
 
 
-def _sums(rows: np.ndarray, assigned: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sum (clusters, d) and the number (clusters,) of the rows of each cluster."""
+def _sums(rows: np.ndarray, assigned: np.ndarray) -> np.ndarray:
+    """Return the sum of the rows (N, d) of each cluster (clusters, d)."""
     sums = torch.zeros(int(assigned.max()) + 1, rows.shape[1], dtype=torch.float64)
     for start in range(0, len(rows), 4096):
         part = slice(start, start + 4096)
         sums.index_add_(0, torch.from_numpy(assigned[part]), torch.from_numpy(rows[part]).double())
-    return sums.numpy(), np.bincount(assigned, minlength=len(sums))
+    return sums.numpy()
