@@ -5,8 +5,8 @@ first, so that the queries that have an n-th relevant item are a slice. First th
 found, from products of whole classes. Then each pair of blocks is multiplied once, and counted for the queries of both.
 """
 
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 
 from tophit.evaluation.relevant import RelevantItems, RelevantRanks
 from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE, SearchTask, UnitTiles, copy_fits, unit_tile
+from tophit.evaluation.workers import single_threaded_workers
 
 BLOCK = COLUMN_TILE
 # Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
@@ -46,6 +47,12 @@ class _Block:
         self.homes = self.places // BLOCK  # which block each relevant item is in
         self.just_below = np.nextafter(self.thresholds, self.thresholds.dtype.type(-np.inf))
         self.before = np.zeros(self.places.shape, np.int64)
+        self.lock = threading.Lock()
+
+    def add(self, found: np.ndarray) -> None:
+        """Add to ``before``; workers may do so at the same time."""
+        with self.lock:
+            self.before += found
 
     def limits(self, other: "_Block") -> np.ndarray:
         """Return what the scores of another block's items must exceed to stand before the relevant items (slots, n).
@@ -79,13 +86,18 @@ def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: i
     blocks = _make_blocks(task, relevant)
     order = np.concatenate([block.indices for block in blocks])
     tiles = UnitTiles(task.items, BLOCK, task.score_type, copy_fits(task, memory_budget), order)
-    product = torch.empty(BLOCK, BLOCK, dtype=task.score_type)
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        for row in blocks:
-            queries = tiles[row.number]
-            for column in blocks[row.number :]:
-                scores = _multiply(queries, tiles[column.number], product)
-                _count(scores[: len(row.indices), : len(column.indices)], row, column, threads)
+    products = threading.local()
+
+    def work(pair: tuple[_Block, _Block]) -> None:
+        row, column = pair
+        if not hasattr(products, "buffer"):
+            products.buffer = torch.empty(BLOCK, BLOCK, dtype=task.score_type)
+        scores = _multiply(tiles[row.number], tiles[column.number], products.buffer)
+        _count(scores[: len(row.indices), : len(column.indices)], row, column)
+
+    with single_threaded_workers() as workers:
+        for _ in workers.map(work, ((row, column) for row in blocks for column in blocks[row.number :])):
+            pass
     for block in blocks:
         yield block.ranks()
 
@@ -134,22 +146,20 @@ def _whole_classes(starts: np.ndarray) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _count(scores: np.ndarray, row: _Block, column: _Block, threads: ThreadPoolExecutor) -> None:
+def _count(scores: np.ndarray, row: _Block, column: _Block) -> None:
     """Add what scores (row's items, column's items) say of both blocks' queries; on the diagonal they are one block."""
     if row is column:
         np.fill_diagonal(scores, -np.inf)
     row_limits, column_limits = row.limits(column), column.limits(row)
-
-    def work(start: int) -> np.ndarray | int:
+    row_found, column_found = np.zeros(row.before.shape, np.int64), np.zeros(column.before.shape, np.int64)
+    for start in range(0, len(scores), _CHUNK):
         part = slice(start, start + _CHUNK)
-        row.before[:, part] += _count_along_rows(scores[part], row_limits[:, part], row.filled_in(part))
-        return 0 if row is column else _count_along_columns(scores[part], column_limits, column.filled)
-
-    for found in threads.map(work, range(0, len(scores), _CHUNK)):
-        column.before += found
-    _count_ties(scores, row, column)
+        row_found[:, part] = _count_along_rows(scores[part], row_limits[:, part], row.filled_in(part))
+        if row is not column:
+            column_found += _count_along_columns(scores[part], column_limits, column.filled)
+    row.add(row_found + _count_ties(scores, row, column))
     if row is not column:
-        _count_ties(scores.T, column, row)
+        column.add(column_found + _count_ties(scores.T, column, row))
 
 
 def _count_along_rows(scores: np.ndarray, limits: np.ndarray, filled: list[int]) -> np.ndarray:
@@ -173,12 +183,14 @@ def _count_along_columns(scores: np.ndarray, limits: np.ndarray, filled: list[in
     return found
 
 
-def _count_ties(scores: np.ndarray, queries: _Block, items: _Block) -> None:
-    """Add the items of equal score and lower index, for relevant items that are in this block of items themselves."""
+def _count_ties(scores: np.ndarray, queries: _Block, items: _Block) -> np.ndarray:
+    """Return how many items have an equal score and a lower index than relevant items in their own block (slots, n)."""
+    found = np.zeros(queries.before.shape, np.int64)
     all_slots, all_rows = np.nonzero((queries.homes == items.number) & queries.used)
     for start in range(0, len(all_rows), BLOCK):
         slots, rows = all_slots[start : start + BLOCK], all_rows[start : start + BLOCK]
         equal = scores[rows] == queries.thresholds[slots, rows, None]
         if not equal.any(axis=1).all():
             raise UnequalScoresError
-        queries.before[slots, rows] += (equal & (items.indices < queries.places[slots, rows, None])).sum(axis=1)
+        found[slots, rows] = (equal & (items.indices < queries.places[slots, rows, None])).sum(axis=1)
+    return found
