@@ -12,6 +12,8 @@ from tophit.errors import UsageError
 from tophit.recipe.mistakes import explain
 from tophit.recipe.sections import Recipe
 
+_CHOSEN_BY_NAME = ("loss", "miner", "method")
+
 
 def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
     """Read a recipe from a YAML file, or a shipped one by its name, and apply overrides such as ``loss.alpha=2``.
@@ -81,6 +83,8 @@ def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dic
     """Return the section at a path of keys, made where there is none."""
     for parent in parents:
         below = fields.setdefault(parent, {})
+        if isinstance(below, str) and parent in _CHOSEN_BY_NAME:
+            below = fields[parent] = {"name": below}
         if not isinstance(below, dict):
             raise UsageError(f"'{key}': '{parent}' is a value, not a section.")
         fields = below

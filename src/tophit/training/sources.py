@@ -56,6 +56,10 @@ class Source(Protocol):
         """Map a batch's inputs to embeddings."""
         ...
 
+    def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to embeddings that are not normalised."""
+        ...
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows with the embedder as it is now."""
         ...
@@ -102,6 +106,10 @@ class FeatureSource:
         """Map features (N, channels) to embeddings (N, dim)."""
         return self.embedder.embed_features(inputs)
 
+    def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map features (N, channels) to the head's output (N, dim), not normalised."""
+        return self.embedder.head(inputs)
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their features."""
         features = self.validation
@@ -140,6 +148,10 @@ class ImageSource:
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
         return self.embedder(inputs)
+
+    def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map images (N, 3, H, W) to the head's output (N, dim), not normalised."""
+        return self.embedder.head(self.embedder.features(inputs))
 
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""
