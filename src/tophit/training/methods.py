@@ -4,10 +4,12 @@ from collections.abc import Callable
 
 from torch import nn
 
+from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
-from tophit.methods import Method, PlainMethod
+from tophit.methods import Method, PlainMethod, ProjectionMethod
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe
+from tophit.recipe.methods import Projection
 from tophit.training.losses import build_loss
 from tophit.training.miners import build_miner
 from tophit.training.optimizer import make_optimizer
@@ -37,4 +39,22 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
-_MAKERS: dict[str, MethodMaker] = {"plain": _plain}
+def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+    section, sampler = recipe.method, source.sampler
+    if not isinstance(section, Projection) or not isinstance(sampler, RepresentativeBatchSampler):
+        raise TypeError("the method projection needs its own section and sampler")
+    if recipe.miner.name != "none":
+        raise UsageError("miner.name: the method projection chooses its own exemplars; write 'miner: none'.")
+    return ProjectionMethod(
+        embed_for(loss, source),
+        loss,
+        make_optimizer(recipe, embedder, loss),
+        sampler,
+        section.proximal,
+        section.proximal_in_first_cycle,
+        section.near,
+        section.far,
+    )
+
+
+_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "projection": _projection}
