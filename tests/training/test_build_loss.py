@@ -29,6 +29,12 @@ def test_a_loss_without_a_name_is_proxy_anchor():
         ({"name": "pnp"}, losses.PNPLoss, {"variant": "Dq", "alpha": 4, "b": 2, "temperature": 0.01}),
         ({"name": "pnp", "variant": "Ib", "include_self": True}, losses.PNPLoss, {"variant": "Ib"}),
         ({"name": "smooth-ap"}, losses.SmoothAPLoss, {"temperature": 0.01, "include_self": True}),
+        ({"name": "contrastive"}, losses.ContrastiveLoss, {"margin": 1, "normalize": True}),
+        ({"name": "triplet", "margin": 0.1}, losses.TripletLoss, {"margin": 0.1, "normalize": True}),
+        ({"name": "margin", "boundary": 1.1}, losses.MarginLoss, {"margin": 0.2, "normalize": True}),
+        ({"name": "lifted-structure"}, losses.LiftedStructureLoss, {"alpha": 1, "normalize": False}),
+        ({"name": "n-pair", "norm_penalty": 0.02}, losses.NPairLoss, {"norm_penalty": 0.02, "normalize": False}),
+        ({"name": "angular", "alpha": 36, "normalize": True}, losses.AngularLoss, {"alpha": 36, "normalize": True}),
     ],
 )
 def test_fields_reach_the_loss(fields, kind, expected):
@@ -39,7 +45,16 @@ def test_fields_reach_the_loss(fields, kind, expected):
 
 
 def test_defaults_are_those_of_the_loss_itself():
-    for name, kind in (("topk-precision", losses.TopKPrecisionLoss), ("pnp", losses.PNPLoss)):
+    for name, kind in (
+        ("topk-precision", losses.TopKPrecisionLoss),
+        ("pnp", losses.PNPLoss),
+        ("contrastive", losses.ContrastiveLoss),
+        ("triplet", losses.TripletLoss),
+        ("margin", losses.MarginLoss),
+        ("lifted-structure", losses.LiftedStructureLoss),
+        ("n-pair", losses.NPairLoss),
+        ("angular", losses.AngularLoss),
+    ):
         built, plain = build_loss(recipe_with(name=name).loss, 3, 4), kind()
         assert {k: v for k, v in vars(built).items() if k[0] != "_"} == {
             k: v for k, v in vars(plain).items() if k[0] != "_"
@@ -73,7 +88,9 @@ def test_recipe_is_read_back_from_its_own_yaml():
 
 def test_the_explanation_lists_each_loss():
     fields = {path: (kind, default) for path, kind, default, _ in recipe_fields()}
-    assert fields["loss.name"] == ("proxy-anchor | topk-precision | pnp | smooth-ap", "proxy-anchor")
+    kinds, default = fields["loss.name"]
+    assert default == "proxy-anchor"
+    assert {"proxy-anchor", "pnp", "contrastive", "n-pair", "pml/NAME"} <= set(kinds.split(" | "))
     assert fields["loss.k (topk-precision)"] == ("int", "5")
     assert fields["loss.alpha (pnp)"] == ("float", "4.0")
     assert fields["loss.alpha"] == ("float", "32.0")

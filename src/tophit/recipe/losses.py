@@ -1,9 +1,11 @@
 """The recipe's losses: one small section a loss, chosen by its name, with its paper's defaults."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from tophit.recipe.choices import Peer, chosen_by_name
+from tophit.recipe.pair_losses import Angular, Contrastive, LiftedStructure, Margin, NPair, Triplet
 from tophit.recipe.section import Section
 
 
@@ -45,12 +47,10 @@ class SmoothAP(Section):
     include_self: bool = Field(default=True, description="A query is its own first positive, as in the authors' code.")
 
 
-def _name_the_default(value: Any) -> Any:
-    """Let a loss section without a name mean proxy-anchor."""
-    return {"name": "proxy-anchor", **value} if isinstance(value, dict) else value
-
+_Ranking = ProxyAnchor | TopKPrecision | PNP | SmoothAP
+_Pairwise = Contrastive | Triplet | Margin | LiftedStructure | NPair | Angular
 
 Loss = Annotated[
-    Annotated[ProxyAnchor | TopKPrecision | PNP | SmoothAP, Field(discriminator="name")],
-    BeforeValidator(_name_the_default),
+    Annotated[_Ranking | _Pairwise | Peer, Field(discriminator="name")],
+    chosen_by_name("proxy-anchor"),
 ]

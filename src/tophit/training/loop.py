@@ -21,13 +21,13 @@ from tophit.data.manifest import Manifest
 from tophit.data.merge import merge_classes
 from tophit.data.splits import hold_out_validation
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.methods import Method, PlainMethod, TrainingBatch
+from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
-from tophit.training.losses import build_loss
-from tophit.training.optimizer import learning_rate_factor, make_optimizer
+from tophit.training.methods import build_method
+from tophit.training.optimizer import learning_rate_factor
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -82,8 +82,7 @@ class _Training:
         self.embedder.trained = recipe.embedder.trainable
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(train_rows)
-        loss = build_loss(recipe.loss, self.source.classes, self.embedder.dim).to(self.embedder.device)
-        self.method: Method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
+        self.method: Method = build_method(recipe, self.embedder, self.source)
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
