@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional
 
 from tophit.losses import MultiProxyAnchorLoss, ProxyAnchorLoss, SoftTripleLoss
 from tophit.losses.class_similarity import class_similarity
-from tophit.losses.unit import unit
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "003_mpa.json"
 CASES = {case["id"]: case for case in json.loads(GOLDEN.read_text())["cases"]}
@@ -66,9 +66,11 @@ def test_value_and_gradients(case, dtype):
 @dtypes
 @every_loss
 def test_similarity_to_classes(case, dtype):
-    x = unit(torch.tensor(case["inputs"]["x_raw"], dtype=dtype))
-    proxies = unit(torch.tensor(case["inputs"]["w_raw"], dtype=dtype))
-    assert_close(class_similarity(proxies, x, case["params"]["gamma"]).T, case["outputs"]["S"], dtype)
+    x = functional.normalize(torch.tensor(case["inputs"]["x_raw"], dtype=dtype), dim=1)
+    proxies = torch.tensor(case["inputs"]["w_raw"], dtype=dtype)
+    found = class_similarity(proxies, x, case["params"]["gamma"], eps=case["params"]["reg_eps"])
+    assert_close(found.similarity.T, case["outputs"]["S"], dtype)
+    assert_close(found.spread, case["outputs"]["regularizer"], dtype)
 
 
 @dtypes

@@ -1,8 +1,7 @@
 """How many centres a class really has: proxies that the regulariser has merged count as one."""
 
 import torch
-
-from tophit.losses.unit import unit
+from torch.nn import functional
 
 # Unit vectors closer than this are one centre: their cosine is above 0.995, an angle of 5.7 degrees.
 MERGE_DISTANCE = 0.1
@@ -14,7 +13,7 @@ def merged_centres(proxies: torch.Tensor, distance: float = MERGE_DISTANCE) -> t
 
     Two proxies are one centre if they are closer than ``distance`` on the unit sphere, or joined by a chain of such.
     """
-    w = unit(proxies.double())
+    w = functional.normalize(proxies.double(), dim=2)
     near = (2 - 2 * torch.bmm(w, w.transpose(1, 2))).clamp(min=0) < distance**2
     near |= torch.eye(proxies.shape[1], dtype=torch.bool, device=near.device)
     for _ in range(proxies.shape[1].bit_length()):  # each round doubles the length of the chains

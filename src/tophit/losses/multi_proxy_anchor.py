@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from tophit.losses.class_similarity import ProxyLoss, centre_spread, check_positive, class_similarity, own_and_others
+from tophit.losses.class_similarity import class_similarity, own_and_others
+from tophit.losses.proxy_loss import ProxyLoss, check_positive
 
 
 def class_wise(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, margin: float) -> torch.Tensor:
@@ -106,6 +107,6 @@ class MultiProxyAnchorLoss(ProxyLoss):
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the variant's loss and the regulariser's share (Eqs. 7, 13, 17)."""
-        similarity = class_similarity(proxies, embeddings, self.gamma)
+        similarity, spread = class_similarity(proxies, embeddings, self.gamma, self.normalize, self.regularizer_eps)
         loss = VARIANTS[self.variant](similarity, labels, self.alpha, self.margin)
-        return loss + self.regularizer * centre_spread(proxies, self.regularizer_eps) if self.regularizer else loss
+        return loss + self.regularizer * spread

@@ -2,8 +2,9 @@
 
 import torch
 
-from tophit.losses.class_similarity import ProxyLoss, check_positive, class_similarity
+from tophit.losses.class_similarity import class_similarity
 from tophit.losses.multi_proxy_anchor import class_wise
+from tophit.losses.proxy_loss import ProxyLoss, check_positive
 
 
 class ProxyAnchorLoss(ProxyLoss):
@@ -30,11 +31,12 @@ class ProxyAnchorLoss(ProxyLoss):
         margin: float = 0.1,
         normalize: bool = True,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, 1, normalize, single=True)
+        super().__init__(num_classes, embedding_dim, None, normalize)
         check_positive(alpha=alpha)
         self.alpha = alpha
         self.margin = margin
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the class-wise loss of the cosines."""
-        return class_wise(class_similarity(proxies, embeddings, 1.0), labels, self.alpha, self.margin)
+        similarity = class_similarity(proxies, embeddings, 1.0, self.normalize).similarity
+        return class_wise(similarity, labels, self.alpha, self.margin)

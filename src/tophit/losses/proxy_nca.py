@@ -3,8 +3,8 @@
 import torch
 from torch.nn import functional
 
-from tophit.losses.class_similarity import ProxyLoss, check_positive, own_and_others
-from tophit.losses.similarity import similarity_matrix
+from tophit.losses.class_similarity import class_similarity, own_and_others
+from tophit.losses.proxy_loss import ProxyLoss, check_positive
 
 
 class ProxyNCALoss(ProxyLoss):
@@ -36,7 +36,7 @@ class ProxyNCALoss(ProxyLoss):
         probability: bool = False,
         normalize: bool = True,
     ) -> None:
-        super().__init__(num_classes, embedding_dim, 1, normalize, single=True)
+        super().__init__(num_classes, embedding_dim, None, normalize)
         check_positive(temperature=temperature)
         if num_classes < 2:
             raise ValueError("ProxyNCA compares classes: num_classes must be at least 2")
@@ -45,11 +45,11 @@ class ProxyNCALoss(ProxyLoss):
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean over the batch."""
-        proxies = proxies[:, 0]
-        # -d up to the sample's own length, which the ratio cancels.
-        nearness = 2 * similarity_matrix(proxies, embeddings)
+        # -d / 2 up to the sample's own length, which the ratio cancels, and the proxies', if they are all 1.
+        nearness = class_similarity(proxies, embeddings, 1.0, self.normalize).similarity
         if not self.normalize:
-            nearness = nearness - proxies.square().sum(dim=1, keepdim=True)
-        own, others = own_and_others(nearness, labels, 1 / self.temperature, "classes")
-        excess = others - own / self.temperature
+            nearness = nearness - proxies.square().sum(dim=2) / 2
+        scale = 2 / self.temperature
+        own, others = own_and_others(nearness, labels, scale, "classes")
+        excess = others - scale * own
         return (functional.softplus(excess) if self.probability else excess).sum() / max(1, len(labels))

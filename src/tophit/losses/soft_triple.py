@@ -5,7 +5,8 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from tophit.losses.class_similarity import ProxyLoss, centre_spread, check_positive, class_similarity, own_and_others
+from tophit.losses.class_similarity import class_similarity, own_and_others
+from tophit.losses.proxy_loss import ProxyLoss, check_positive
 
 
 def soft_triple(similarity: torch.Tensor, labels: torch.Tensor, scale: float, margin: float) -> torch.Tensor:
@@ -63,8 +64,8 @@ class SoftTripleLoss(ProxyLoss):
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean or sum over the batch, and the regulariser's share (Eq. 4)."""
-        similarity = class_similarity(proxies, embeddings, self.gamma)
+        similarity, spread = class_similarity(proxies, embeddings, self.gamma, self.normalize, self.regularizer_eps)
         loss = soft_triple(similarity, labels, self.scale, self.margin).sum()
         if self.reduction == "mean":
             loss = loss / max(1, len(labels))
-        return loss + self.regularizer * centre_spread(proxies, self.regularizer_eps) if self.regularizer else loss
+        return loss + self.regularizer * spread
