@@ -45,7 +45,9 @@ def assert_close(got, expected, dtype):
 
 
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE, ids=["float64", "float32"])
-every_loss = pytest.mark.parametrize("case", [c for c in CASES.values() if c["id"] != "hand_reg"], ids=lambda c: c["id"])
+every_loss = pytest.mark.parametrize(
+    "case", [c for c in CASES.values() if c["id"] != "hand_reg"], ids=lambda c: c["id"]
+)
 
 
 @dtypes

@@ -20,7 +20,9 @@ class ProxyLoss(nn.Module):
         self, num_classes: int, embedding_dim: int, proxies_per_class: int | Literal["auto"] | None, normalize: bool
     ) -> None:
         super().__init__()
-        counts = () if proxies_per_class is None else (AUTO_PROXIES if proxies_per_class == "auto" else proxies_per_class,)
+        counts = (
+            () if proxies_per_class is None else (AUTO_PROXIES if proxies_per_class == "auto" else proxies_per_class,)
+        )
         shape = (num_classes, *counts, embedding_dim)
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
             raise ValueError(f"classes, proxies per class and dimensions must be whole numbers from 1 on, got {shape}")

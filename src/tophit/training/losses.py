@@ -13,6 +13,10 @@ _MAKERS: dict[str, Callable[[int, int, dict[str, Any]], nn.Module]] = {
     "topk-precision": lambda classes, dim, fields: losses.TopKPrecisionLoss(**fields),
     "pnp": lambda classes, dim, fields: losses.PNPLoss(**fields),
     "smooth-ap": lambda classes, dim, fields: losses.SmoothAPLoss(**fields),
+    "multi-proxy-anchor": lambda classes, dim, fields: losses.MultiProxyAnchorLoss(classes, dim, **fields),
+    "soft-triple": lambda classes, dim, fields: losses.SoftTripleLoss(classes, dim, **fields),
+    "proxy-nca": lambda classes, dim, fields: losses.ProxyNCALoss(classes, dim, **fields),
+    "proxy-nca++": lambda classes, dim, fields: losses.ProxyNCALoss(classes, dim, probability=True, **fields),
 }
 
 
