@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-import tophit
+from tophit import load
+from tophit.cli import app
 from tophit.errors import UsageError
 from tophit.recipe import Recipe, make_recipe
 from tophit.report.proxies import local_centres
 from tophit.training import train
-from tophit.training.proxies import load_proxies
+from tophit.training.proxies import describe_centres, load_proxies
 from tophit.training.run import Run
 
 LOSSES: list[dict[str, Any]] = [
@@ -63,30 +65,29 @@ def test_each_proxy_loss_trains_by_name(pictures: Path, tmp_path: Path, loss: di
     assert ("centres" in result) == (saved.vectors.shape[1] > 1)
 
 
-class Notes(tophit.progress.View):
-    """A view that keeps the sentences."""
-
-    def __init__(self) -> None:
-        self.sentences: list[str] = []
-
-    def note(self, message: str) -> None:
-        self.sentences.append(message)
-
-
 def test_auto_reports_the_centres_that_each_class_kept(pictures: Path, tmp_path: Path) -> None:
     """A regulariser that outweighs the loss merges all ten proxies; without it all stay apart."""
     for weight, kept in ((1000.0, 1), (0.0, 10)):
         loss = {"name": "multi-proxy-anchor", "proxies_per_class": "auto", "regularizer": weight}
-        view, folder = Notes(), tmp_path / str(weight)
+        folder = tmp_path / str(weight)
         recipe = head_recipe(pictures, loss, schedule={"epochs": 150 if weight else 2}, evaluation={"every": 150})
-        result = train(recipe, folder, view)
+        result = train(recipe, folder)
         assert result["centres"]["proxies_per_class"] == 10
         assert result["centres"]["merge_distance"] == 0.1
         assert result["centres"]["kept"] == dict.fromkeys(load_proxies(folder).classes, kept)
         written = Run(folder).result()
         assert written is not None
         assert written["centres"] == result["centres"]
-        assert [s for s in view.sentences if f"merged: {kept} in 6 classes" in s]
+        assert f"closer than 0.1 merged: {kept} in 6 classes" in describe_centres(result["centres"])
+
+
+def test_the_command_line_tells_the_centres(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    recipe = head_recipe(pictures, {"name": "soft-triple", "proxies_per_class": "auto"}, schedule={"epochs": 1})
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
+    for arguments in (["train", str(tmp_path / "recipe.yaml"), "--run"], ["train", "--resume"]):
+        done = CliRunner().invoke(app, [*arguments, str(tmp_path / "run")])
+        assert "Distinct centres of the 10 proxies a class, those closer than 0.1 merged: 10 in 6" in done.stdout
 
 
 def test_proxies_are_those_of_the_best_epoch(pictures: Path, tmp_path: Path) -> None:
@@ -113,7 +114,7 @@ def test_local_centres_lead_to_their_images(pictures: Path, tmp_path: Path, merg
     assert [(centre.label, centre.proxy) for centre in found] == [(c, k) for c in classes for k in range(4)]
     assert all(label.count(" + ") == merge - 1 for label in classes)
     assert {c: sum(f.images for f in found if f.label == c) for c in classes} == dict.fromkeys(classes, 6 * merge)
-    embedder = tophit.load(tmp_path / "run")
+    embedder = load(tmp_path / "run")
     for centre in found:
         assert len(centre.nearest) == 3
         similarities = [image.similarity for image in centre.nearest]

@@ -28,7 +28,7 @@ from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.losses import build_loss
 from tophit.training.optimizer import learning_rate_factor, make_optimizer
-from tophit.training.proxies import count_centres, describe_centres, save_proxies
+from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -199,8 +199,6 @@ class _Training:
             "seconds": round(self._seconds(), 1),
         }
         result |= count_centres(self.run.folder)
-        if "centres" in result:
-            self.view.note(describe_centres(result["centres"]))
         test = self.manifest.where("test")
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random":
