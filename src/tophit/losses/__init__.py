@@ -1,5 +1,7 @@
 """Losses: ``nn.Module``s from embeddings (N, d) and labels (N,) to a scalar. They know only tensors."""
 
+from tophit.losses.centres import distinct_centres
+from tophit.losses.multi_proxy_anchor import MultiProxyAnchorLoss
 from tophit.losses.pairwise import (
     AngularLoss,
     ContrastiveLoss,
@@ -10,7 +12,9 @@ from tophit.losses.pairwise import (
 )
 from tophit.losses.pnp import PNPLoss, make_variant
 from tophit.losses.proxy_anchor import ProxyAnchorLoss
+from tophit.losses.proxy_nca import ProxyNCALoss
 from tophit.losses.smooth_ap import SmoothAPLoss
+from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
 
 __all__ = [
@@ -18,11 +22,15 @@ __all__ = [
     "ContrastiveLoss",
     "LiftedStructureLoss",
     "MarginLoss",
+    "MultiProxyAnchorLoss",
     "NPairLoss",
     "PNPLoss",
     "ProxyAnchorLoss",
+    "ProxyNCALoss",
     "SmoothAPLoss",
+    "SoftTripleLoss",
     "TopKPrecisionLoss",
     "TripletLoss",
+    "distinct_centres",
     "make_variant",
 ]

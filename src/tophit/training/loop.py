@@ -28,6 +28,7 @@ from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.methods import build_method
 from tophit.training.optimizer import learning_rate_factor
+from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -171,7 +172,7 @@ class _Training:
         position = self.position
         if not self.selects:
             position.best_epoch = position.epoch
-            self.embedder.save(self.run.best)
+            self._keep_best()
             return
         name = self.recipe.evaluation.metric
         embedded = self.source.validation_vectors()
@@ -182,7 +183,11 @@ class _Training:
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
         if metrics[name] >= position.best_value:  # of equals the later one, which has learned more
             position.best_value, position.best_epoch = metrics[name], position.epoch
-            self.embedder.save(self.run.best)
+            self._keep_best()
+
+    def _keep_best(self) -> None:
+        self.embedder.save(self.run.best)
+        save_proxies(self.method.loss, self.source.class_names, self.run.best)
 
     def _result(self) -> dict[str, Any]:
         position = self.position
@@ -192,6 +197,7 @@ class _Training:
             "steps": position.step,
             "seconds": round(self._seconds(), 1),
         }
+        result |= count_centres(self.run.folder)
         test = self.manifest.where("test")
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random":

@@ -21,6 +21,10 @@ _MAKERS: dict[str, Callable[[int, int, dict[str, Any]], nn.Module]] = {
     "lifted-structure": lambda classes, dim, fields: losses.LiftedStructureLoss(**fields),
     "n-pair": lambda classes, dim, fields: losses.NPairLoss(**fields),
     "angular": lambda classes, dim, fields: losses.AngularLoss(**fields),
+    "multi-proxy-anchor": lambda classes, dim, fields: losses.MultiProxyAnchorLoss(classes, dim, **fields),
+    "soft-triple": lambda classes, dim, fields: losses.SoftTripleLoss(classes, dim, **fields),
+    "proxy-nca": lambda classes, dim, fields: losses.ProxyNCALoss(classes, dim, **fields),
+    "proxy-nca++": lambda classes, dim, fields: losses.ProxyNCALoss(classes, dim, probability=True, **fields),
 }
 
 

@@ -48,6 +48,7 @@ class Source(Protocol):
 
     sampler: Sampler
     classes: int
+    class_names: list[str]  # in the order of the class numbers
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches from number ``first`` on."""
@@ -109,6 +110,7 @@ class FeatureSource:
         self.validation = cached_features(embedder, validation.rows, progress)
         self.features = torch.from_numpy(features.values).to(embedder.device)
         names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
+        self.class_names = names.tolist()
         self.classes = len(names)
         self.labels = torch.from_numpy(labels).to(embedder.device)
         self.sampler = make_sampler(recipe, labels.tolist())
@@ -146,6 +148,7 @@ class ImageSource:
         augmentation = Augmentation(recipe.seed, recipe.augment.scale, recipe.augment.flip)
         self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation)
         names, labels = np.unique(np.asarray(train.labels), return_inverse=True)
+        self.class_names = names.tolist()
         self.classes = len(names)
         self.labels = torch.from_numpy(labels)
         self.sampler = make_sampler(recipe, labels.tolist())
