@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 
 def side_by_side(contenders: Mapping[str, Callable[[], object]], rounds: int = 5) -> dict[str, float]:
@@ -15,3 +16,16 @@ def side_by_side(contenders: Mapping[str, Callable[[], object]], rounds: int = 5
             if number:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def peak_rise(run: Callable[[], object]) -> float:
+    """Return by how many MiB a call raises the process's peak resident size; linux only, best in a fresh process."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    run()
+    return (_status("VmHWM") - before) / 1024
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(key)).split()[1])

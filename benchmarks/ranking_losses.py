@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 from torch.nn import functional
 
-from benchmarks import side_by_side
+from benchmarks import peak_rise, side_by_side
+from benchmarks.dense_sum import dense_sum
 from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
 
 DIM = 512
@@ -30,21 +30,7 @@ Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 def bare_similarity(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Return a sum over the similarity matrix: its backward pass is that of any loss, without the loss."""
     unit = functional.normalize(x, dim=1)
-    similarity = unit @ unit.T
-    return _Ones.apply(similarity)  # type: ignore[return-value]
-
-
-class _Ones(torch.autograd.Function):
-    """A sum that hands back a dense gradient, as a loss would."""
-
-    @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, similarity: torch.Tensor) -> torch.Tensor:
-        ctx.shape = similarity.shape  # type: ignore[attr-defined]
-        return similarity.sum()
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grad_outputs: torch.Tensor) -> torch.Tensor:
-        return torch.ones(ctx.shape)  # type: ignore[attr-defined]
+    return dense_sum(unit @ unit.T)
 
 
 def sorted_negatives(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -90,16 +76,7 @@ def peak_memory(name: str, size: int) -> float:
     """Return the rise of the peak resident size over one call, in MiB; linux only. Call it in a fresh process."""
     step = make(name)
     run_once(step, *batch(16))
-    x, labels = batch(size)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
-    run_once(step, x, labels)
-    return (_status("VmHWM") - before) / 1024
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(key)).split()[1])
+    return peak_rise(partial(run_once, step, *batch(size)))
 
 
 def peak_memory_apart(name: str, size: int) -> float:

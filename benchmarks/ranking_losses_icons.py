@@ -9,13 +9,9 @@ The intervals are 95% for the mean over seeds (Student's t).
 """
 
 import argparse
-import statistics
-import tempfile
-from pathlib import Path
 from typing import Any
 
-from tophit.recipe import make_recipe
-from tophit.training import train
+from benchmarks.seeds import STUDENT_95, print_head, print_row, test_metrics
 
 LOSSES: dict[str, dict[str, Any]] = {
     "PNP-O": {"name": "pnp", "variant": "O"},
@@ -29,8 +25,6 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 # The issue's list; the paper's own tables have Smooth-AP, one of the I variants, and Dq.
 MERGED = ["PNP-Dq", "PNP-O", "PNP-Iu", "PNP-Ib", "Smooth-AP"]
-METRICS = ("recall@1", "MAP@R")
-STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 
 
 def main() -> None:
@@ -39,40 +33,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each loss")
     parser.add_argument("--epochs", type=int, default=20)
     arguments = parser.parse_args()
-    print("| loss | " + " | ".join(METRICS) + " |\n| --- |" + " --- |" * len(METRICS), flush=True)
-    print_row("untrained head", {}, arguments, learning_rate=0.0)
+    sections = {"data": {"merge_classes": arguments.merge}, "schedule": {"epochs": arguments.epochs}}
+    print_head("loss")
+    untrained = {"optimizer": {"head": {"lr": 0.0, "weight_decay": 0.0}}, "schedule": {"epochs": 1}}
+    print_row("untrained head", test_metrics("icons", arguments.seeds, {**sections, **untrained}))
     for name in LOSSES if arguments.merge == 1 else MERGED:
-        print_row(name, LOSSES[name], arguments)
-
-
-def print_row(name: str, loss: dict[str, Any], arguments: argparse.Namespace, learning_rate: float = 1e-3) -> None:
-    results = [measure(loss, seed, arguments, learning_rate) for seed in range(arguments.seeds)]
-    cells = [interval([100 * result[metric] for result in results]) for metric in METRICS]
-    print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
-
-
-def measure(loss: dict[str, Any], seed: int, arguments: argparse.Namespace, learning_rate: float) -> dict[str, float]:
-    """Return the test metrics of one run."""
-    recipe = make_recipe(
-        {
-            "seed": seed,
-            "data": {"manifest": "icons", "merge_classes": arguments.merge},
-            "embedder": {"trainable": "head", "size": 64, "crop": 1.0},
-            "loss": loss,
-            "batches": {"sampler": "balanced", "classes": 32, "per_class": 4},
-            "optimizer": {"head": {"lr": learning_rate, "weight_decay": 1e-4 if learning_rate else 0.0}},
-            "schedule": {"epochs": arguments.epochs if learning_rate else 1},
-            "evaluation": {"every": 5},
-        }
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        return train(recipe, Path(folder) / "run")["test"]
-
-
-def interval(values: list[float]) -> str:
-    """Return the mean and the half width of its 95% interval."""
-    half = STUDENT_95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.mean(values):.1f} ± {half:.1f}"
+        print_row(name, test_metrics("icons", arguments.seeds, {**sections, "loss": LOSSES[name]}))
 
 
 if __name__ == "__main__":

@@ -317,6 +317,10 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
         f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
         highlight=False,
     )
+    if "centres" in result:
+        from tophit.training.proxies import describe_centres
+
+        console.print(describe_centres(result["centres"]), highlight=False)
     if result["test"]:
         console.print("On the test classes (%, 95% interval over classes):")
         console.print(metric_list(result["test"], result["intervals"]))

@@ -8,10 +8,20 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+from tophit.losses import MultiProxyAnchorLoss, PNPLoss, SmoothAPLoss, SoftTripleLoss, TopKPrecisionLoss
 from tophit.losses.distributed import GatheredLoss
 
-LOSSES = {"pnp": PNPLoss(temperature=0.1), "smooth-ap": SmoothAPLoss(temperature=0.1), "topk": TopKPrecisionLoss(k=2)}
+torch.manual_seed(2)
+LOSSES = {
+    "pnp": PNPLoss(temperature=0.1),
+    "smooth-ap": SmoothAPLoss(temperature=0.1),
+    "topk": TopKPrecisionLoss(k=2),
+    "mpa": MultiProxyAnchorLoss(5, 4, 2).double(),
+    "mpa-dw": MultiProxyAnchorLoss(5, 4, 2, "data").double(),
+    "mpa-ap": MultiProxyAnchorLoss(5, 4, 2, "all-pairs").double(),
+    "soft-triple": SoftTripleLoss(5, 4, 3).double(),
+}
+PROXIES = ("mpa", "mpa-dw", "mpa-ap", "soft-triple")
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 2, 3, 0, 1, 4])
 FIRST = 5  # rows of the first process; the second has one more
 
@@ -26,7 +36,7 @@ def network():
 
 
 def joined():
-    """Return value, gradient by embeddings and by weights of each loss in one process."""
+    """Return value, gradient by embeddings, by weights and by proxies of each loss in one process."""
     results = {}
     for name, loss in LOSSES.items():
         net = network()
@@ -34,8 +44,12 @@ def joined():
         embeddings.retain_grad()
         value = loss(embeddings, LABELS)
         value.backward()
-        results[name] = (value.detach(), embeddings.grad, net.weight.grad)
+        results[name] = (value.detach(), embeddings.grad, net.weight.grad, proxies_gradient(loss))
     return results
+
+
+def proxies_gradient(loss):
+    return loss.proxies.grad if hasattr(loss, "proxies") else None
 
 
 def worker(folder: str, rank: int) -> None:
@@ -50,9 +64,14 @@ def worker(folder: str, rank: int) -> None:
         net = DistributedDataParallel(network())
         embeddings = net(inputs()[rows])
         embeddings.retain_grad()
-        value = GatheredLoss(loss)(embeddings, LABELS[rows])
+        gathered = GatheredLoss(loss)
+        if name in PROXIES:  # the first process's proxies are everybody's; their gradients are reduced with the others
+            with torch.no_grad():
+                loss.proxies.add_(rank)
+            gathered = DistributedDataParallel(gathered)
+        value = gathered(embeddings, LABELS[rows])
         value.backward()
-        results[name] = (value.detach(), embeddings.grad, net.module.weight.grad)
+        results[name] = (value.detach(), embeddings.grad, net.module.weight.grad, proxies_gradient(loss))
     torch.save(results, Path(folder) / f"{rank}.pt")
     dist.barrier()  # nobody leaves while the other still talks
     dist.destroy_process_group()
@@ -72,12 +91,14 @@ def run_two_processes(folder):
 
 def test_two_processes_equal_one(tmp_path):
     ranks = run_two_processes(tmp_path)
-    for name, (value, by_embeddings, by_weights) in joined().items():
+    for name, (value, by_embeddings, by_weights, by_proxies) in joined().items():
         assert by_embeddings.abs().max() > 0
         parts = [rank[name] for rank in ranks]
         for part in parts:
             torch.testing.assert_close(part[0], value)
             torch.testing.assert_close(part[2], by_weights)  # after DistributedDataParallel's mean
+            assert (by_proxies is not None) == (name in PROXIES)
+            torch.testing.assert_close(part[3], by_proxies)  # once, not once a process
         torch.testing.assert_close(torch.cat([part[1] for part in parts]), 2 * by_embeddings)
 
 

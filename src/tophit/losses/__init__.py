@@ -1,8 +1,36 @@
 """Losses: ``nn.Module``s from embeddings (N, d) and labels (N,) to a scalar. They know only tensors."""
 
+from tophit.losses.centres import distinct_centres
+from tophit.losses.multi_proxy_anchor import MultiProxyAnchorLoss
+from tophit.losses.pairwise import (
+    AngularLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    MarginLoss,
+    NPairLoss,
+    TripletLoss,
+)
 from tophit.losses.pnp import PNPLoss, make_variant
 from tophit.losses.proxy_anchor import ProxyAnchorLoss
+from tophit.losses.proxy_nca import ProxyNCALoss
 from tophit.losses.smooth_ap import SmoothAPLoss
+from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
 
-__all__ = ["PNPLoss", "ProxyAnchorLoss", "SmoothAPLoss", "TopKPrecisionLoss", "make_variant"]
+__all__ = [
+    "AngularLoss",
+    "ContrastiveLoss",
+    "LiftedStructureLoss",
+    "MarginLoss",
+    "MultiProxyAnchorLoss",
+    "NPairLoss",
+    "PNPLoss",
+    "ProxyAnchorLoss",
+    "ProxyNCALoss",
+    "SmoothAPLoss",
+    "SoftTripleLoss",
+    "TopKPrecisionLoss",
+    "TripletLoss",
+    "distinct_centres",
+    "make_variant",
+]

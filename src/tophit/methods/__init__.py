@@ -2,5 +2,6 @@
 
 from tophit.methods.base import Method, TrainingBatch
 from tophit.methods.plain import PlainMethod
+from tophit.methods.projection import ProjectionMethod
 
-__all__ = ["Method", "PlainMethod", "TrainingBatch"]
+__all__ = ["Method", "PlainMethod", "ProjectionMethod", "TrainingBatch"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch import nn
 
 
 @dataclass
@@ -17,6 +18,8 @@ class TrainingBatch:
 
 class Method(Protocol):
     """How a training step is made from a batch, a loss and optimizers."""
+
+    loss: nn.Module
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:

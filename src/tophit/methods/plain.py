@@ -13,6 +13,7 @@ class PlainMethod:
     """Embeds a batch, computes a loss of embeddings and labels, and takes one optimizer step.
 
     ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
+    ``miner`` maps embeddings and labels to index tensors, triplets or pairs, that restrict the loss.
     """
 
     def __init__(
@@ -20,10 +21,12 @@ class PlainMethod:
         embed: Callable[[torch.Tensor], torch.Tensor],
         loss: nn.Module,
         optimizer: torch.optim.Optimizer,
+        miner: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None = None,
     ) -> None:
         self.embed = embed
         self.loss = loss
         self.optimizer = optimizer
+        self.miner = miner
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -33,7 +36,11 @@ class PlainMethod:
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(self.embed(batch.inputs), batch.labels)
+        embeddings = self.embed(batch.inputs)
+        if self.miner is None:
+            loss = self.loss(embeddings, batch.labels)
+        else:
+            loss = self.loss(embeddings, batch.labels, self.miner(embeddings.detach(), batch.labels))
         loss.backward()
         self.optimizer.step()
         return {"loss": loss.item()}

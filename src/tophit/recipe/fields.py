@@ -1,6 +1,8 @@
 """The list of all fields of a recipe, as ``tophit train --fields`` prints it."""
 
 from collections.abc import Iterator
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -32,11 +34,16 @@ def _fields_of(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str
 
 
 def _type_name(info: FieldInfo) -> str:
-    choices = getattr(info.annotation, "__args__", None)
-    if choices and all(isinstance(choice, str) for choice in choices):
-        return " | ".join(choices)
-    name = getattr(info.annotation, "__name__", str(info.annotation))
-    return name if choices is None else str(info.annotation).replace("NoneType", "None")
+    return _name_of(info.annotation)
+
+
+def _name_of(kind: Any) -> str:
+    """Return a type as the user reads it: the words of a choice, the types of a union."""
+    if get_origin(kind) in (Literal, Union, UnionType):
+        return " | ".join(choice if isinstance(choice, str) else _name_of(choice) for choice in get_args(kind))
+    if kind is NoneType:
+        return "None"
+    return str(kind) if get_args(kind) else kind.__name__
 
 
 def _default_text(info: FieldInfo) -> str:

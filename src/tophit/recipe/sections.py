@@ -6,6 +6,8 @@ import yaml
 from pydantic import Field, field_validator
 
 from tophit.recipe.losses import Loss, ProxyAnchor
+from tophit.recipe.methods import Method, Plain
+from tophit.recipe.miners import Miner, NoMiner
 from tophit.recipe.section import Section
 
 
@@ -165,6 +167,8 @@ class Recipe(Section):
     data: Data
     embedder: Embedder = Embedder()
     loss: Loss = ProxyAnchor()
+    miner: Miner = NoMiner()
+    method: Method = Plain()
     batches: Batches = Batches()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()

@@ -21,13 +21,14 @@ from tophit.data.manifest import Manifest
 from tophit.data.merge import merge_classes
 from tophit.data.splits import hold_out_validation
 from tophit.errors import Interrupted, TophitError, UsageError
-from tophit.methods import Method, PlainMethod, TrainingBatch
+from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
-from tophit.training.losses import build_loss
-from tophit.training.optimizer import learning_rate_factor, make_optimizer
+from tophit.training.methods import build_method
+from tophit.training.optimizer import learning_rate_factor
+from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Log, Run
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
 
@@ -82,8 +83,7 @@ class _Training:
         self.embedder.trained = recipe.embedder.trainable
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(train_rows)
-        loss = build_loss(recipe.loss, self.source.classes, self.embedder.dim).to(self.embedder.device)
-        self.method: Method = PlainMethod(self.source.embed, loss, make_optimizer(recipe, self.embedder, loss))
+        self.method: Method = build_method(recipe, self.embedder, self.source)
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
@@ -172,7 +172,7 @@ class _Training:
         position = self.position
         if not self.selects:
             position.best_epoch = position.epoch
-            self.embedder.save(self.run.best)
+            self._keep_best()
             return
         name = self.recipe.evaluation.metric
         embedded = self.source.validation_vectors()
@@ -183,7 +183,11 @@ class _Training:
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
         if metrics[name] >= position.best_value:  # of equals the later one, which has learned more
             position.best_value, position.best_epoch = metrics[name], position.epoch
-            self.embedder.save(self.run.best)
+            self._keep_best()
+
+    def _keep_best(self) -> None:
+        self.embedder.save(self.run.best)
+        save_proxies(self.method.loss, self.source.class_names, self.run.best)
 
     def _result(self) -> dict[str, Any]:
         position = self.position
@@ -193,6 +197,7 @@ class _Training:
             "steps": position.step,
             "seconds": round(self._seconds(), 1),
         }
+        result |= count_centres(self.run.folder)
         test = self.manifest.where("test")
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random":

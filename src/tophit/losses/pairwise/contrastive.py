@@ -1,0 +1,53 @@
+"""Contrastive loss: pull pairs of one class together, push others apart up to a margin."""
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple
+from tophit.losses.pairwise.tuples import Pair, Triplet, mean_or_zero, pair_distances, read_tuples
+
+
+def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> torch.Tensor:
+    """Return each pair's term y d^2 + (1 - y) [margin - d]+^2 (PROFS paper, Eq. 3.1); all are (P,)."""
+    return torch.where(same, distances.square(), (margin - distances).clamp(min=0).square())
+
+
+class ContrastiveLoss(nn.Module):
+    """Contrastive loss (Hadsell et al., CVPR 2006), as the PROFS paper's Eq. 3.1 prints it.
+
+        mean over pairs of  y d^2 + (1 - y) [margin - d]+^2,  d the Euclidean distance
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
+    restrict it; without them it takes all pairs of the batch. Embeddings are normalised unless ``normalize=False``.
+
+    Use it with a miner or a projection that balances positives and negatives: of all pairs nearly all are negatives,
+    most of them beyond the margin. ``MarginLoss`` is its relative that lets a class keep its spread.
+    pytorch-metric-learning's loss of this name is another function: its hinge is not squared.
+
+    >>> loss = ContrastiveLoss(margin=1.0)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, margin: float = 1.0, normalize: bool = True) -> None:
+        super().__init__()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            terms = contrastive(*pair_distances(tuples), self.margin)
+            return mean_or_zero(terms, tuples.batch.queries)

@@ -1,0 +1,84 @@
+"""Lifted structure loss: each positive pair against all negatives of both its ends."""
+
+import math
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple
+from tophit.losses.eager import eager
+from tophit.losses.pairwise.tuples import Pair, Triplet, distance, masks, read_tuples, squared_distances
+
+
+@eager
+def lifted_structure(
+    distances: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, alpha: float
+) -> torch.Tensor:
+    """Return the loss of a matrix of distances (n, n) and two symmetric masks.
+
+    With P the unordered positive pairs and N_i the negatives of i (Song et al., CVPR 2016, Eq. 4):
+
+        1 / (2 |P|) sum_{(i, j) in P} [log(s_i + s_j) + d_ij]+^2,  s_i = sum_{k in N_i} exp(alpha - d_ik)
+    """
+    i, j = positive.triu(diagonal=1).nonzero(as_tuple=True)
+    has_negatives = negative.any(dim=1)
+    exponents = (alpha - distances).masked_fill(~negative, -math.inf)
+    # A row without negatives has no gradient, but minus infinity everywhere would make one that is not a number.
+    pushes = torch.where(has_negatives[:, None], exponents, 0).logsumexp(dim=1).masked_fill(~has_negatives, -math.inf)
+    pushed = has_negatives[i] | has_negatives[j]
+    i, j, pairs = i[pushed], j[pushed], max(1, len(i))
+    terms = torch.logaddexp(pushes[i], pushes[j]) + distances[i, j]
+    return terms.clamp(min=0).square().sum() / (2 * pairs)
+
+
+class LiftedStructureLoss(nn.Module):
+    """Lifted structure loss (Song et al., CVPR 2016).
+
+    For each positive pair, a soft maximum over the negatives of either end pushes, the pair's distance pulls; the
+    equation is ``lifted_structure``'s. ``alpha`` is the margin.
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` keep only their terms,
+    in either order: positive pairs form P, negative pairs are what may push. A projection gives the pairs with a
+    representative. Embeddings are taken as they are, as in the paper, unless ``normalize=True``.
+
+    Use it with batches of several images a class; it needs no miner. ``NPairLoss`` is lighter: one positive a class.
+
+    >>> loss = LiftedStructureLoss(alpha=1.0)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, alpha: float = 1.0, normalize: bool = False) -> None:
+        super().__init__()
+        self.alpha = alpha
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            x, y = tuples.batch.queries, tuples.batch.candidates
+            positive, negative = masks(tuples)
+            distances = distance(squared_distances(x, y))
+            if y is not x:  # rows and memory as one set, in which only pairs across count
+                positive, negative, distances = _joined(positive), _joined(negative), _joined(distances)
+            return lifted_structure(distances, positive | positive.T, negative | negative.T, self.alpha)
+
+
+def _joined(block: torch.Tensor) -> torch.Tensor:
+    """Return the symmetric matrix (N + M, N + M) of a block (N, M) of pairs across."""
+    rows, columns = block.shape
+    upper = torch.cat([block.new_zeros(rows, rows), block], dim=1)
+    lower = torch.cat([block.T, block.new_zeros(columns, columns)], dim=1)
+    return torch.cat([upper, lower])

@@ -1,0 +1,60 @@
+"""Margin loss: a learned boundary between the distances inside a class and those across."""
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple
+from tophit.losses.pairwise.tuples import Pair, Triplet, mean_or_zero, pair_distances, read_tuples
+
+
+def margin_terms(
+    distances: torch.Tensor, same: torch.Tensor, boundary: torch.Tensor | float, margin: float
+) -> torch.Tensor:
+    """Return each pair's term y [d - boundary + margin]+ + (1 - y) [boundary + margin - d]+ (Eq. 3.3); all are (P,)."""
+    return (torch.where(same, distances - boundary, boundary - distances) + margin).clamp(min=0)
+
+
+class MarginLoss(nn.Module):
+    """Margin loss (Wu et al., ICCV 2017), as the PROFS paper's Eq. 3.3 prints it.
+
+        mean over pairs of  y [d - boundary + margin]+ + (1 - y) [boundary + margin - d]+
+
+    ``boundary`` is trained with the network; a recipe's ``optimizer.proxies`` says how fast.
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
+    restrict it; without them it takes all pairs of the batch. Embeddings are normalised unless ``normalize=False``.
+
+    Use it with the balanced-hard or the distance-weighted miner, or in a projection, whose constraints (Eq. 4.6) it
+    matches: same class within boundary - margin, others beyond boundary + margin. pytorch-metric-learning's loss of
+    this name is another function: it weighs triplets and divides by the terms that are not 0.
+
+    >>> loss = MarginLoss(boundary=1.2, margin=0.2)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, boundary: float = 1.2, margin: float = 0.2, normalize: bool = True) -> None:
+        super().__init__()
+        self.boundary = nn.Parameter(torch.tensor(float(boundary), dtype=torch.float32))
+        # What float32 rounds away of 1.2; added back, float64 embeddings get the equation to float64.
+        self._rounded = float(boundary) - self.boundary.item()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            distances, same = pair_distances(tuples)
+            boundary = self.boundary.to(distances.dtype) + self._rounded
+            return mean_or_zero(margin_terms(distances, same, boundary, self.margin), tuples.batch.queries)

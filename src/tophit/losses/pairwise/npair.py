@@ -1,0 +1,164 @@
+"""N-pair and angular loss: an anchor and its positive against the positives of the other classes."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import Candidates, IndicesTuple
+from tophit.losses.eager import eager
+from tophit.losses.pairwise.tuples import Pair, Triplet, Tuples, mean_or_zero, read_tuples
+from tophit.losses.similarity import similarity_matrix
+
+
+class Tuplets(NamedTuple):
+    """P positive pairs, each with its negatives: anchors (P,), positives (P,), and a mask (P, M) of the candidates."""
+
+    anchors: torch.Tensor
+    positives: torch.Tensor
+    negatives: torch.Tensor
+
+
+@eager
+def find_tuplets(tuples: Tuples) -> Tuplets:
+    """Return the chosen positive pairs with their negatives.
+
+    The negatives of a pair are the positives of the chosen pairs of other classes, each once: with one pair a class
+    that is the N-pair batch. Where negatives are chosen too, by triplets or by negative pairs, it is those. Without a
+    choice, the images of each class are paired off in the order of the batch: first with second, third with fourth.
+    """
+    batch, pairs, triplets = tuples
+    if triplets is not None:
+        a, p, n = triplets
+        (a, p), group = torch.stack([a, p]).unique(dim=1, return_inverse=True)
+        negatives = torch.zeros(len(a), len(batch.candidates), dtype=torch.bool, device=a.device)
+        negatives[group, n] = True
+        return Tuplets(a, p, negatives & batch.negative[a])
+    if pairs is None:
+        if batch.candidates is not batch.queries:
+            raise ValueError("with ref_emb, this loss needs pairs, triplets or an indices_tuple")
+        pairs = _paired_off(batch.positive)
+    is_positive = batch.positive[pairs]
+    a, p = pairs[0][is_positive], pairs[1][is_positive]
+    is_negative = batch.negative[pairs]
+    if bool(is_negative.any()):
+        chosen = torch.zeros_like(batch.negative)
+        chosen[pairs[0][is_negative], pairs[1][is_negative]] = True
+        return Tuplets(a, p, chosen[a])
+    other_positives = torch.zeros(len(batch.candidates), dtype=torch.bool, device=a.device).index_fill_(0, p, True)
+    return Tuplets(a, p, batch.negative[a] & other_positives)
+
+
+def _paired_off(positive: torch.Tensor) -> Pair:
+    """Return first with second, third with fourth of each class, from the symmetric mask (N, N) of positives."""
+    place = positive.tril(diagonal=-1).sum(dim=1)  # how many of its class come before it
+    partner = positive & (place[:, None] % 2 == 0) & (place[None, :] == place[:, None] + 1)
+    anchors, positives = partner.nonzero(as_tuple=True)
+    return anchors, positives
+
+
+def log_one_plus_sum_exp(exponents: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
+    """Return log(1 + sum exp(x)) over the entries of each row that ``where`` selects; both are (P, M)."""
+    chosen = exponents.masked_fill(~where, -math.inf)
+    return torch.cat([exponents.new_zeros(len(exponents), 1), chosen], dim=1).logsumexp(dim=1)
+
+
+def npair(batch: Candidates, tuplets: Tuplets) -> torch.Tensor:
+    """Return log(1 + sum_n exp(a . n - a . p)) of each pair (P,) (Sohn, NIPS 2016)."""
+    a, p = batch.queries[tuplets.anchors], batch.candidates[tuplets.positives]
+    exponents = similarity_matrix(a, batch.candidates) - (a * p).sum(dim=1, keepdim=True)
+    return log_one_plus_sum_exp(exponents, tuplets.negatives)
+
+
+def angular(batch: Candidates, tuplets: Tuplets, alpha: float) -> torch.Tensor:
+    """Return log(1 + sum_n exp(4 t (a + p) . n - 2 (1 + t) a . p)) of each pair (P,), t = tan^2 of alpha degrees."""
+    t = math.tan(math.radians(alpha)) ** 2
+    a, p = batch.queries[tuplets.anchors], batch.candidates[tuplets.positives]
+    exponents = 4 * t * similarity_matrix(a + p, batch.candidates) - 2 * (1 + t) * (a * p).sum(dim=1, keepdim=True)
+    return log_one_plus_sum_exp(exponents, tuplets.negatives)
+
+
+class NPairLoss(nn.Module):
+    """N-pair loss (Sohn, NIPS 2016): a softmax over the positives of the batch, one a class.
+
+        mean over pairs of  log(1 + sum_{j != i} exp(a_i . p_j - a_i . p_i))
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(anchors, positives)`` choose the
+    pairs; ``triplets=(a, p, n)`` also choose the negatives, and those with the same (a, p) are one term of the mean.
+    Without them the images of each class are paired off in the order of the batch. Embeddings are taken as they are,
+    as in the paper, unless ``normalize=True``; ``norm_penalty`` times their mean squared length is added.
+
+    Use it with many classes of two images a batch. In a projection the representatives are the positives. On unit
+    vectors its exponents span only 4, so it keeps pushing what is right already.
+
+    >>> loss = NPairLoss()
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, norm_penalty: float = 0.0, normalize: bool = False) -> None:
+        super().__init__()
+        self.norm_penalty = norm_penalty
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            x = tuples.batch.queries
+            loss = mean_or_zero(npair(tuples.batch, find_tuplets(tuples)), x)
+            if self.norm_penalty:
+                loss = loss + self.norm_penalty * x.square().sum() / max(1, len(x))
+            return loss
+
+
+class AngularLoss(nn.Module):
+    """Angular loss (Wang et al., ICCV 2017), in its N-pair form: the angle at the negative is at most alpha.
+
+        mean over pairs of  log(1 + sum_{j != i} exp(4 t (a_i + p_i) . p_j - 2 (1 + t) a_i . p_i)),  t = tan^2(alpha)
+
+    ``alpha`` is in degrees. Shapes, ``pairs``, ``triplets`` and their defaults are those of ``NPairLoss``; embeddings
+    are taken as they are unless ``normalize=True``.
+
+    Use it as ``NPairLoss``, with two images a class. It looks at angles, which do not change with scale.
+
+    >>> loss = AngularLoss(alpha=45.0)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, alpha: float = 45.0, normalize: bool = False) -> None:
+        super().__init__()
+        if not 0 < alpha < 90:
+            raise ValueError(f"alpha must be between 0 and 90 degrees, got {alpha}")
+        self.alpha = alpha
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            return mean_or_zero(angular(tuples.batch, find_tuplets(tuples), self.alpha), tuples.batch.queries)

@@ -1,0 +1,107 @@
+"""Triplet loss: a positive nearer than a negative by a margin, over chosen triplets or all of a batch."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from tophit.losses.candidates import IndicesTuple
+from tophit.losses.eager import eager
+from tophit.losses.pairwise.tuples import (
+    Pair,
+    Triplet,
+    masks,
+    mean_or_zero,
+    read_tuples,
+    squared_distances,
+    squared_distances_of,
+)
+
+# Hinges computed at a time when all triplets of a batch count: a large batch of few classes has billions.
+_CHUNK = 1 << 21
+
+
+class TripletLoss(nn.Module):
+    """Triplet loss (Schroff et al., CVPR 2015), as the PROFS paper's Eq. 3.2 prints it.
+
+        mean over triplets of  [d(a, p)^2 - d(a, n)^2 + margin]+,  zero terms included
+
+    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``triplets=(a, p, n)`` restricts it;
+    ``pairs=(i, j)`` to the triplets whose pairs (a, p) and (a, n) are both in it; without them it takes all triplets
+    of the batch, in memory of the order of the distance matrix. Embeddings are normalised unless ``normalize=False``.
+
+    Use it with the semi-hard miner, or in a projection. It needs no absolute distances, so classes may keep different
+    spreads. pytorch-metric-learning's loss of this name has plain distances and averages over non-zero terms.
+
+    >>> loss = TripletLoss(margin=0.2)
+    >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(self, margin: float = 0.2, normalize: bool = True) -> None:
+        super().__init__()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: IndicesTuple | None = None,
+        ref_emb: torch.Tensor | None = None,
+        ref_labels: torch.Tensor | None = None,
+        pairs: Pair | None = None,
+        triplets: Triplet | None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,)."""
+        with torch.autocast(embeddings.device.type, enabled=False):
+            tuples = read_tuples(
+                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
+            )
+            batch = tuples.batch
+            if tuples.triplets is not None:
+                a, p, n = tuples.triplets
+                near, far = squared_distances_of(batch, (a, p), (a, n))
+                return mean_or_zero((near - far + self.margin).clamp(min=0), batch.queries)
+            positive, negative = masks(tuples)
+            squared = squared_distances(batch.queries, batch.candidates)
+            return all_triplets(squared, positive, negative, self.margin)
+
+
+@eager
+def all_triplets(squared: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, margin: float) -> torch.Tensor:
+    """Return the mean of [squared[a, p] - squared[a, n] + margin]+ over all (a, p) and (a, n) of two masks (N, M)."""
+    count = (positive.sum(dim=1) * negative.sum(dim=1)).sum()
+    if not int(count):
+        return squared.sum() * 0
+    return _SumOfHinges.apply(squared, positive, negative, margin) / count  # type: ignore[operator]
+
+
+class _SumOfHinges(torch.autograd.Function):
+    """The sum over all triplets, a chunk of (a, p) at a time; the gradient by the matrix is made in the same pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, squared: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, margin: float
+    ) -> torch.Tensor:
+        anchors, positives = positive.nonzero(as_tuple=True)
+        gradient = torch.zeros_like(squared)
+        total = squared.new_zeros(())
+        size = max(1, _CHUNK // squared.shape[1])
+        for start in range(0, len(anchors), size):
+            a, p = anchors[start : start + size], positives[start : start + size]
+            hinges = (squared[a, p][:, None] - squared[a] + margin).masked_fill_(~negative[a], 0).clamp_(min=0)
+            total += hinges.sum()
+            active = (hinges > 0).to(squared.dtype)
+            gradient.index_put_((a, p), active.sum(dim=1), accumulate=True)
+            gradient.index_add_(0, a, active, alpha=-1)
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(  # type: ignore[override]
+        ctx: Any, *grad_outputs: torch.Tensor
+    ) -> tuple[torch.Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad_outputs[0], None, None, None

@@ -1,0 +1,76 @@
+"""What the proxy losses have in common: the proxies, the checks, unit vectors, full precision."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+# What ``auto`` starts with: the paper's number for classes of dozens of images. Merging makes it fewer, never more.
+AUTO_PROXIES = 10
+
+
+class ProxyLoss(nn.Module):
+    """A loss with trainable proxies; a subclass says in ``compute`` what its equation is.
+
+    ``proxies`` is (C, K, d), or (C, d) where ``proxies_per_class`` is None: a loss that knows only one.
+    """
+
+    def __init__(
+        self, num_classes: int, embedding_dim: int, proxies_per_class: int | Literal["auto"] | None, normalize: bool
+    ) -> None:
+        super().__init__()
+        counts = (
+            () if proxies_per_class is None else (AUTO_PROXIES if proxies_per_class == "auto" else proxies_per_class,)
+        )
+        shape = (num_classes, *counts, embedding_dim)
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
+            raise ValueError(f"classes, proxies per class and dimensions must be whole numbers from 1 on, got {shape}")
+        self.normalize = normalize
+        self.proxies_per_class = proxies_per_class
+        # Vectors of about unit length: with a given learning rate the length sets how fast a proxy turns.
+        self.proxies = nn.Parameter(torch.randn(shape) / embedding_dim**0.5)
+
+    def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss of raw proxies (C, K, d), embeddings (N, d) of the same type, and labels (N,)."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        indices_tuple: None = None,
+        ref_emb: None = None,
+        ref_labels: None = None,
+    ) -> torch.Tensor:
+        """Return the loss of embeddings (N, d) with labels (N,).
+
+        The further arguments are pytorch-metric-learning's and must be None: proxies take the place of other samples.
+        """
+        if indices_tuple is not None or ref_emb is not None or ref_labels is not None:
+            name = type(self).__name__
+            raise ValueError(f"{name} compares embeddings with proxies: it takes no indices_tuple or ref_emb")
+        self._check(embeddings, labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            x = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            if self.normalize:
+                x = functional.normalize(x, dim=1)
+            proxies = self.proxies.to(x.dtype)
+            return self.compute(proxies if proxies.ndim == 3 else proxies[:, None], x, labels)
+
+    def _check(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+        classes, dim = self.proxies.shape[0], self.proxies.shape[-1]
+        if embeddings.ndim != 2 or embeddings.shape[1] != dim or labels.shape != embeddings.shape[:1]:
+            shapes = f"{tuple(embeddings.shape)} and {tuple(labels.shape)}"
+            raise ValueError(f"expected embeddings (N, {dim}) and labels (N,), got {shapes}")
+        if not embeddings.is_floating_point() or labels.is_floating_point() or labels.dtype == torch.bool:
+            raise ValueError(f"expected float embeddings and integer labels, got {embeddings.dtype} and {labels.dtype}")
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+            raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
+
+
+def check_positive(**numbers: float) -> None:
+    """Raise ValueError for the first number that is not above 0, by its name."""
+    for name, number in numbers.items():
+        if not number > 0:
+            raise ValueError(f"{name} must be above 0, got {number}")

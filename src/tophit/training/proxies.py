@@ -1,0 +1,80 @@
+"""The proxies of a run: saved beside its best embedder with the names of their classes, and counted as centres."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tophit.errors import UsageError
+from tophit.files import replace_file
+from tophit.losses.centres import MERGE_DISTANCE, merged_centres
+from tophit.losses.proxy_loss import ProxyLoss
+
+_FILE = "proxies.safetensors"
+
+
+@dataclass(frozen=True)
+class Proxies:
+    """Unit vectors (C, K, d) of the proxies of C classes, and the classes' names in that order."""
+
+    classes: list[str]
+    vectors: np.ndarray
+
+    def centres(self, distance: float = MERGE_DISTANCE) -> np.ndarray:
+        """Return for each proxy (C, K) its centre: the number of the first proxy of its class merged with it."""
+        return merged_centres(torch.from_numpy(self.vectors), distance).numpy()
+
+
+def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
+    """Write the proxies of a loss into the folder of an embedder; a loss without any writes nothing."""
+    from safetensors.torch import save_file
+
+    if not isinstance(loss, ProxyLoss):
+        return
+    vectors = functional.normalize(loss.proxies.detach().float().cpu(), dim=-1)
+    vectors = vectors.view(len(classes), -1, vectors.shape[-1])
+    with replace_file(folder / _FILE) as temporary:
+        save_file({"proxies": vectors.contiguous()}, temporary, {"classes": json.dumps(classes)})
+
+
+def load_proxies(run: str | Path) -> Proxies:
+    """Return the proxies that belong to the best embedder of a run; ``run`` is its folder, or the embedder's."""
+    from safetensors import safe_open
+
+    for path in (Path(run) / "best" / _FILE, Path(run) / _FILE):
+        if path.is_file():
+            with safe_open(path, "np") as file:
+                return Proxies(json.loads(file.metadata()["classes"]), file.get_tensor("proxies"))
+    raise UsageError(f"There are no proxies in {run}: its loss has none, or it has not evaluated an epoch yet.")
+
+
+def count_centres(run: Path) -> dict[str, Any]:
+    """Return how many distinct centres each class of a run kept, as its result's ``centres``; nothing if K = 1.
+
+    Proxies closer than the merge distance, or joined by a chain of such, are one centre.
+    """
+    if not (run / "best" / _FILE).is_file():
+        return {}
+    proxies = load_proxies(run)
+    count = proxies.vectors.shape[1]
+    if count == 1:
+        return {}
+    kept = (proxies.centres() == np.arange(count)).sum(axis=1).tolist()
+    fields = {"proxies_per_class": count, "merge_distance": MERGE_DISTANCE}
+    return {"centres": {**fields, "kept": dict(zip(proxies.classes, kept, strict=True))}}
+
+
+def describe_centres(centres: dict[str, Any]) -> str:
+    """Return ``centres`` of a result as a sentence."""
+    counts = sorted(Counter(centres["kept"].values()).items())
+    found = ", ".join(f"{number} in {classes} classes" for number, classes in counts)
+    return (
+        f"Distinct centres of the {centres['proxies_per_class']} proxies a class, those closer than "
+        f"{centres['merge_distance']} merged: {found}; result.json has each class's."
+    )
