@@ -13,7 +13,9 @@ class GatheredLoss(nn.Module):
     Every process gets the same value: the loss of the joined batch, ranks in order. The gradient at a process's
     own embeddings is the joined batch's times the number of processes, because DistributedDataParallel divides
     parameter gradients by that number: after it, they are those of one process with the joined batch.
-    Batches may differ in length. The loss must have no parameters of its own that differ between processes.
+    Batches may differ in length. A loss with parameters of its own, such as proxies, goes into that wrapper too:
+    ``DistributedDataParallel(GatheredLoss(loss))`` starts them equal everywhere. Every process has the joined batch's
+    gradient for them already, and the mean of equal gradients is the same.
 
     >>> from tophit.losses import PNPLoss
     >>> GatheredLoss(PNPLoss())(torch.randn(8, 4), torch.arange(8) // 2).shape
