@@ -36,6 +36,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, nargs="+", help="proxies a class, for proxies and merged")
     parser.add_argument("--merge", type=int, default=3, help="for merged: training classes merged into one")
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each row")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--size", type=int, default=64, help="side of the input in pixels")
     arguments = parser.parse_args()
@@ -47,11 +48,15 @@ def main() -> None:
     print_head("loss", METRICS)
     if arguments.table == "losses":
         for name, loss in LOSSES.items():
-            print_row(name, test_metrics(arguments.data, arguments.seeds, {**sections, "loss": loss}), METRICS)
+            print_row(name, measured(arguments, {**sections, "loss": loss}), METRICS)
         return
     counts = arguments.k or ([1, 4, 8, 12, 16] if arguments.table == "proxies" else [1, 8])
     for name in arguments.loss or (["MPA"] if arguments.table == "proxies" else ["MPA", "MPA-DW"]):
         print_counts(name, counts, arguments, sections)
+
+
+def measured(arguments: argparse.Namespace, sections: Sections) -> list[dict[str, float]]:
+    return test_metrics(arguments.data, arguments.seeds, sections, arguments.first_seed)
 
 
 def print_counts(name: str, counts: list[int], arguments: argparse.Namespace, sections: Sections) -> None:
@@ -59,7 +64,7 @@ def print_counts(name: str, counts: list[int], arguments: argparse.Namespace, se
     first = None
     for count in counts:
         loss = {**LOSSES[name], "proxies_per_class": count}
-        results = test_metrics(arguments.data, arguments.seeds, {**sections, "loss": loss})
+        results = measured(arguments, {**sections, "loss": loss})
         print_row(f"{name}, K = {count}", results, METRICS)
         if first is not None:
             print_difference(f"difference to K = {counts[0]}", first, results, METRICS)

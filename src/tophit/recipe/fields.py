@@ -1,4 +1,4 @@
-"""The list of all fields of a recipe, as ``tophit train --fields`` prints it."""
+"""The list of all fields of a recipe, as ``tophit train --explain`` prints it."""
 
 from collections.abc import Iterator
 from types import NoneType, UnionType

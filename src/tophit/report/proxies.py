@@ -13,7 +13,7 @@ from tophit.progress import Progress
 from tophit.training.proxies import load_proxies
 from tophit.training.run import Run, data_of_run
 
-_ROWS = 1024  # proxies compared with all training images at a time
+_ROWS = 1024  # proxies or images compared at a time
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,11 @@ def _images_of_proxies(classes: list[str], proxies: np.ndarray, vectors: np.ndar
     """Return how many images (C, K) of its own class each proxy is the nearest for."""
     place = {name: number for number, name in enumerate(classes)}
     own = np.asarray([place[label] for label in labels])
-    chosen = np.einsum("nkd,nd->nk", proxies[own], vectors).argmax(axis=1)
     counts = np.zeros(proxies.shape[:2], np.int64)
-    np.add.at(counts, (own, chosen), 1)
+    for start in range(0, len(own), _ROWS):
+        part = own[start : start + _ROWS]
+        chosen = np.einsum("nkd,nd->nk", proxies[part], vectors[start : start + _ROWS]).argmax(axis=1)
+        np.add.at(counts, (part, chosen), 1)
     return counts
 
 
