@@ -13,7 +13,7 @@ a difference is taken seed by seed.
 import argparse
 from typing import Any
 
-from benchmarks.seeds import STUDENT_95, Sections, print_difference, print_head, print_row, test_metrics
+from benchmarks.seeds import STUDENT_95, Sections, metrics_over_seeds, print_difference, print_head, print_row
 
 METRICS = ("recall@1", "MAP@R", "ndcg@8")
 LOSSES: dict[str, dict[str, Any]] = {
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measured(arguments: argparse.Namespace, sections: Sections) -> list[dict[str, float]]:
-    return test_metrics(arguments.data, arguments.seeds, sections, arguments.first_seed)
+    return metrics_over_seeds(arguments.data, arguments.seeds, sections, arguments.first_seed)
 
 
 def print_counts(name: str, counts: list[int], arguments: argparse.Namespace, sections: Sections) -> None:

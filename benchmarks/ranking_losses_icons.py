@@ -11,7 +11,7 @@ The intervals are 95% for the mean over seeds (Student's t).
 import argparse
 from typing import Any
 
-from benchmarks.seeds import STUDENT_95, print_head, print_row, test_metrics
+from benchmarks.seeds import STUDENT_95, metrics_over_seeds, print_head, print_row
 
 LOSSES: dict[str, dict[str, Any]] = {
     "PNP-O": {"name": "pnp", "variant": "O"},
@@ -36,9 +36,9 @@ def main() -> None:
     sections = {"data": {"merge_classes": arguments.merge}, "schedule": {"epochs": arguments.epochs}}
     print_head("loss")
     untrained = {"optimizer": {"head": {"lr": 0.0, "weight_decay": 0.0}}, "schedule": {"epochs": 1}}
-    print_row("untrained head", test_metrics("icons", arguments.seeds, {**sections, **untrained}))
+    print_row("untrained head", metrics_over_seeds("icons", arguments.seeds, {**sections, **untrained}))
     for name in LOSSES if arguments.merge == 1 else MERGED:
-        print_row(name, test_metrics("icons", arguments.seeds, {**sections, "loss": LOSSES[name]}))
+        print_row(name, metrics_over_seeds("icons", arguments.seeds, {**sections, "loss": LOSSES[name]}))
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def train_head(data: str, seed: int, sections: Sections) -> dict[str, Any]:
         return train(make_recipe({"seed": seed, **fields}), Path(folder) / "run")
 
 
-def test_metrics(data: str, seeds: int, sections: Sections, first: int = 0) -> list[dict[str, float]]:
+def metrics_over_seeds(data: str, seeds: int, sections: Sections, first: int = 0) -> list[dict[str, float]]:
     """Return the metrics on the test classes of a run with each seed from the first on."""
     return [train_head(data, seed, sections)["test"] for seed in range(first, first + seeds)]
 
