@@ -2,9 +2,9 @@
 
     python -m benchmarks.profs
 
-Times are the process's own (CPU time, one thread), medians of rounds in which all take turns. A step is with the same loss on
-the same batch of 32 classes x 4 images of 64 pixels; the plain one has the balanced-hard miner if the loss needs one.
-Miners choose from 1024 vectors of 128 dimensions, 4 a class. Class mining chooses 64 of 100,000 classes.
+Times are the process's own (CPU time, one thread), medians of rounds in which all take turns. A step is with the same
+loss on the same batch of 32 classes x 4 images of 64 pixels; the plain one has the balanced-hard miner if the loss
+needs one. Miners choose from 1024 vectors of 128 dimensions, 4 a class. Class mining chooses 64 of 100,000 classes.
 """
 
 import argparse
@@ -41,12 +41,11 @@ def print_steps(rounds: int) -> None:
     for what in ("head", "whole network"):
         for name, loss in (("triplet", TripletLoss), ("n-pair", NPairLoss)):
             # A head's step is a few milliseconds: many of them make one round.
-            times = side_by_side(
-                step_contenders(what == "head", loss, 1 if what != "head" else 50), rounds, process_time
-            )
+            repeats = 50 if what == "head" else 1
+            times = side_by_side(step_contenders(what == "head", loss, repeats), rounds, process_time)
             plain = times["plain"]
             ratios = " | ".join(f"{times[way] / plain:.2f} x" for way in ("PROFS", "HNCM"))
-            print(f"| {what}, {name} | {1000 * plain / (50 if what == 'head' else 1):.1f} | {ratios} |", flush=True)
+            print(f"| {what}, {name} | {1000 * plain / repeats:.1f} | {ratios} |", flush=True)
     print()
 
 
@@ -117,6 +116,7 @@ def print_class_mining(rounds: int) -> None:
         contenders = {"mine": partial(bank.near, 7, 64), "pass": partial(np.matmul, bank.vectors, bank.vectors[7])}
         times = side_by_side(contenders, rounds, process_time)
         print(f"| {dim} | {1000 * times['mine']:.1f} | {1000 * times['pass']:.1f} |", flush=True)
+    print()
 
 
 if __name__ == "__main__":
