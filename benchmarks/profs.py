@@ -10,6 +10,7 @@ needs one. Miners choose from 1024 vectors of 128 dimensions, 4 a class. Class m
 import argparse
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain, repeat
 from time import process_time
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch
 from torch import nn
 
 from benchmarks import side_by_side
-from tophit.batches import RepresentativeBatchSampler
+from tophit.batches import BalancedBatchSampler, RepresentativeBatchSampler
 from tophit.batches.hard_classes import ClassBank
 from tophit.losses import NPairLoss, TripletLoss
 from tophit.methods import Method, PlainMethod, ProjectionMethod, TrainingBatch
@@ -68,18 +69,27 @@ def step_contenders(head: bool, make_loss: Callable[[], nn.Module], repeats: int
             method = PlainMethod(module, loss, optimizer, miner)
         else:
             method = ProjectionMethod(module, loss, optimizer, sampler)
-        contenders[way] = partial(take_steps, method, batch, sampler, repeats)
+        plain_sampler = BalancedBatchSampler(labels.tolist(), 32, 4)
+        contenders[way] = partial(take_steps, method, batch, plain_sampler if way == "plain" else sampler, repeats)
     return contenders
 
 
-def take_steps(method: Method, batch: TrainingBatch, sampler: RepresentativeBatchSampler, repeats: int) -> None:
-    """Learn from one batch several times. Every way draws the next batch too, which a run would then read."""
+def take_steps(
+    method: Method,
+    batch: TrainingBatch,
+    sampler: BalancedBatchSampler | RepresentativeBatchSampler,
+    repeats: int,
+) -> None:
+    """Learn from one batch several times, and draw as many batches, which a run would then read."""
+    coming = chain.from_iterable(repeat(sampler))
     for _ in range(repeats):
         method.step(batch)
-        if isinstance(method, ProjectionMethod):
+        if isinstance(sampler, RepresentativeBatchSampler):
             kept = sampler.representatives
-            sampler.next_batch()
+            next(coming)
             sampler.representatives = kept  # the batch's own, whatever projection has begun
+        else:
+            next(coming)
 
 
 def print_miners(rounds: int) -> None:

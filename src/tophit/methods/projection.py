@@ -115,12 +115,13 @@ class ProjectionMethod:
         unit = functional.normalize(embeddings, dim=1)
         mined = unit if getattr(self.loss, "normalize", True) else embeddings
         self.sampler.update(rows, mined[representative].cpu().numpy())
-        distances = torch.cdist(unit[representative], unit)
+        cosines = unit[representative] @ unit.T  # d^2 = 2 - 2 cos
         same = labels[representative][:, None] == labels[None, :]
-        other = ~same
-        same[torch.arange(len(same)), representative.nonzero()[:, 0]] = False  # not with itself
-        violated = [(same & (distances > self.near)).sum(), other.sum(), (other & (distances < self.far)).sum()]
-        self._pairs = self._pairs + torch.stack([same.sum(), *violated]).cpu()
+        count = same.sum()
+        too_far = (same & (cosines < 1 - self.near**2 / 2)).sum()
+        too_near = (~same & (cosines > 1 - self.far**2 / 2)).sum()
+        # A representative is no pair with itself, and never too far from itself.
+        self._pairs = self._pairs + torch.stack([count - len(same), too_far, same.numel() - count, too_near]).cpu()
 
     def _violations(self) -> dict[str, float]:
         if self.sampler.step < self.sampler.steps_per_projection:
