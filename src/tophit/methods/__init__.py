@@ -1,6 +1,7 @@
 """Methods: how a training step is made from a batch, a loss and optimizers."""
 
 from tophit.methods.base import Method, TrainingBatch
+from tophit.methods.generation import GenerationMethod
 from tophit.methods.plain import PlainMethod
 
-__all__ = ["Method", "PlainMethod", "TrainingBatch"]
+__all__ = ["GenerationMethod", "Method", "PlainMethod", "TrainingBatch"]
