@@ -122,11 +122,13 @@ class GenerationMethod:
 
     def _learn_original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
         """Update the embedder by the original triplets and their categories: pre-training, or the triplet baseline."""
-        org = self._original(x, labels, triplets)
-        category, _ = self._category(x, labels, triplets, x[:0].reshape(0, triplets.shape[1], -1))
-        loss = org + self.settings.phi * category
-        self._update("f", loss)
-        return _numbers({"loss": loss, "org": org, "class_F": category, "w_org": 1.0, "triplets": triplets.shape[1]})
+        log: dict[str, Any] = {"triplets": float(triplets.shape[1]), "w_org": 1.0}
+        log["loss"] = log["org"] = self._original(x, labels, triplets)
+        if self.settings.generates:
+            log["class_F"], _ = self._category(x, labels, triplets, *_nothing_made(x, triplets))
+            log["loss"] = log["org"] + self.settings.phi * log["class_F"]
+        self._update("f", log["loss"])
+        return _numbers(log)
 
     def _learn_generated(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
         """Take one turn of Algorithm 1, in the order of the text: discriminator before generator, the embedder last."""
@@ -135,7 +137,7 @@ class GenerationMethod:
         w_org, w_hard = balance_weights(self.loss_g, settings.beta)
         tau_r = reverse_margin(self.loss_g, settings.nu, settings.beta)
         y = labels[triplets]
-        log: dict[str, Any] = {"dt": dt, "triplets": triplets.shape[1]}
+        log: dict[str, Any] = {"dt": dt, "triplets": float(triplets.shape[1])}
 
         # Line 5: X, X* and X'. What is not detached reaches the embedder, for line 11.
         apn = x[triplets]
@@ -174,7 +176,7 @@ class GenerationMethod:
         loss = embedding_loss(org, class_f, hard, w_org, settings.phi)
         self._update("f", loss)
 
-        self.loss_g = float(log["LG2" if settings.second_stage else "LG1"])
+        self.loss_g = log["LG2" if settings.second_stage else "LG1"].item()
         log |= {"loss": loss, "org": org, "class_F": class_f, "w_org": w_org if settings.hard else 1.0}
         log |= {"hard": hard, "w_hard": w_hard} if settings.hard else {}
         return self._judge(log, x, labels, made, made_labels, kept)
@@ -202,7 +204,7 @@ class GenerationMethod:
         labels: torch.Tensor,
         triplets: torch.Tensor,
         made: torch.Tensor,
-        made_labels: torch.Tensor | None = None,
+        made_labels: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Eq. 8: the mean over triplets of the softmax losses of all their samples, and which made (S, T) are right.
 
@@ -211,7 +213,7 @@ class GenerationMethod:
         """
         count, shape = len(x), made.shape[:2]
         samples = torch.cat([x, made.flatten(0, 1)])
-        targets = labels if made_labels is None else torch.cat([labels, made_labels.flatten()])
+        targets = torch.cat([labels, made_labels.flatten()])
         logits = self.networks.classifier(samples if self.settings.category else samples.detach())
         losses = sample_losses(logits, targets)
         kept = (logits.detach()[count:].argmax(dim=-1) == targets[count:]).reshape(shape)
@@ -223,8 +225,8 @@ class GenerationMethod:
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         loss.backward(inputs=parameters)
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if not math.isfinite(float(loss.detach() + norm)):
-            what = _PARTS[part] if not math.isfinite(float(loss)) else f"the gradient of {_PARTS[part]}"
+        if not (loss.detach() + norm).isfinite():
+            what = _PARTS[part] if not loss.detach().isfinite() else f"the gradient of {_PARTS[part]}"
             raise NonFinite(f"In the generation method {what} became infinite or not a number.")
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -287,6 +289,11 @@ class GenerationMethod:
         self.watch.load_state_dict(state["watch"])
 
 
+def _nothing_made(x: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return generated samples (0, T, d) and their labels (0, T)."""
+    return x.new_zeros(0, triplets.shape[1], x.shape[1]), triplets[:0]
+
+
 def _means(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the means over triplets."""
     return {name: part.mean() for name, part in parts.items()}
@@ -294,5 +301,6 @@ def _means(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 def _numbers(values: dict[str, Any]) -> dict[str, float | str]:
     """Return plain numbers, fetched from the device at once."""
-    fetched = torch.stack([torch.as_tensor(value).detach().double().cpu() for value in values.values()]).tolist()
-    return dict(zip(values, fetched, strict=True))
+    tensors = {name: value.detach().double() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    fetched = torch.stack(list(tensors.values())).tolist()
+    return {**values, **dict(zip(tensors, fetched, strict=True))}

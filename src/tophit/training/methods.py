@@ -5,9 +5,13 @@ from collections.abc import Callable
 from torch import nn
 
 from tophit.errors import UsageError
-from tophit.methods import Method, PlainMethod
+from tophit.methods import GenerationMethod, Method, PlainMethod
+from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
-from tophit.recipe import Recipe
+from tophit.recipe import Recipe, make_recipe
+from tophit.recipe.choices import Peer
+from tophit.recipe.methods import Generation
+from tophit.recipe.pair_losses import Angular, Contrastive, LiftedStructure, Margin, NPair, Triplet
 from tophit.training.losses import build_loss
 from tophit.training.miners import build_miner
 from tophit.training.optimizer import make_optimizer
@@ -37,4 +41,32 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
-_MAKERS: dict[str, MethodMaker] = {"plain": _plain}
+def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+    section = recipe.method
+    assert isinstance(section, Generation)
+    if not isinstance(recipe.loss, _TAKES_TRIPLETS):
+        raise UsageError(
+            f"loss.name: the generation method feeds triplets to the loss, and {recipe.loss.name} takes none; write "
+            "'loss: triplet', or another pair loss."
+        )
+    hard_loss = None
+    if section.hard_loss != "same":
+        other = make_recipe({**recipe.model_dump(), "loss": section.hard_loss}).loss
+        hard_loss = build_loss(other, source.classes, embedder.dim).to(embedder.device)
+    learned = nn.ModuleList([loss, *([] if hard_loss is None else [hard_loss])])
+    settings = GenerationSettings(**section.model_dump(exclude={"name", "hard_loss"}))
+    return GenerationMethod(
+        source.embed,
+        loss,
+        make_optimizer(recipe, embedder, learned),
+        source.classes,
+        embedder.dim,
+        build_miner(recipe.miner),
+        hard_loss,
+        settings,
+        embedder.device,
+    )
+
+
+_TAKES_TRIPLETS = (Contrastive, Triplet, Margin, LiftedStructure, NPair, Angular, Peer)
+_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "generation": _generation}

@@ -15,7 +15,7 @@ class EpochMean:
 
     def add(self, distances: torch.Tensor) -> None:
         """Take in the distances (T,) of a step's pairs."""
-        self.total += float(distances.sum(dtype=torch.float64))
+        self.total += float(distances.detach().sum(dtype=torch.float64))
         self.count += len(distances)
 
     def end_epoch(self) -> None:

@@ -59,7 +59,7 @@ def plm(
 
 def balance_weights(loss_g: torch.Tensor | float, beta: float = 0.5) -> tuple[torch.Tensor, torch.Tensor]:
     """Eq. 5: return the weights of the original and of the generated triplets, from the generator's last loss."""
-    loss_g = loss_g if isinstance(loss_g, torch.Tensor) else torch.tensor(loss_g, dtype=torch.float64)
+    loss_g = loss_g if isinstance(loss_g, torch.Tensor) else torch.tensor(float(loss_g), dtype=torch.float64)
     worse = beta / loss_g.clamp(min=_LEAST_LOSS)
     return torch.exp(-worse), -torch.expm1(-worse)
 

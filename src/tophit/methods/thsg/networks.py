@@ -26,7 +26,8 @@ class GenerationNetworks(nn.Module):
     """All networks of THSG but the embedder, for C classes and embeddings of length d.
 
     ``classifier`` (d to C) is shared: it is learned with the embedder and judges what the generators make. ``g1``
-    and ``g2`` are d to d. ``d1`` takes a sample beside its stretched form, 2 d to (generated, real). ``d2`` is d to C + 1.
+    and ``g2`` are d to d. ``d1`` takes a sample beside its stretched form: 2 d to (generated, real).
+    ``d2`` is d to C + 1.
     """
 
     def __init__(self, classes: int, dim: int, generator_width: int = 128, discriminator_width: int = 512) -> None:
