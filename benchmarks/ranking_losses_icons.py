@@ -9,11 +9,11 @@ The intervals are 95% for the mean over seeds (Student's t).
 """
 
 import argparse
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.seeds import STUDENT_95, interval
 from tophit.recipe import make_recipe
 from tophit.training import train
 
@@ -30,7 +30,6 @@ LOSSES: dict[str, dict[str, Any]] = {
 # The issue's list; the paper's own tables have Smooth-AP, one of the I variants, and Dq.
 MERGED = ["PNP-Dq", "PNP-O", "PNP-Iu", "PNP-Ib", "Smooth-AP"]
 METRICS = ("recall@1", "MAP@R")
-STUDENT_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 
 
 def main() -> None:
@@ -67,12 +66,6 @@ def measure(loss: dict[str, Any], seed: int, arguments: argparse.Namespace, lear
     )
     with tempfile.TemporaryDirectory() as folder:
         return train(recipe, Path(folder) / "run")["test"]
-
-
-def interval(values: list[float]) -> str:
-    """Return the mean and the half width of its 95% interval."""
-    half = STUDENT_95[len(values)] * statistics.stdev(values) / len(values) ** 0.5
-    return f"{statistics.mean(values):.1f} ± {half:.1f}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,9 +25,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @pytest.fixture
-def recipe(tmp_path: Path, pictures: Path) -> Callable[[str], Path]:
-    def write(trainable: str) -> Path:
-        fields = {**RECIPE, "data": {"manifest": str(pictures), "validation_share": 0.25}}
+def recipe(tmp_path: Path, pictures: Path) -> Callable[..., Path]:
+    def write(trainable: str, method: dict[str, Any] | None = None) -> Path:
+        fields = {**RECIPE, **(method or {}), "data": {"manifest": str(pictures), "validation_share": 0.25}}
         fields["embedder"] = {**RECIPE["embedder"], "trainable": trainable}
         fields["checkpoint"] = {"minutes": 0.1 / 60}
         path = tmp_path / "recipe.yaml"
@@ -62,14 +63,22 @@ def assert_same_run(one: Path, other: Path) -> None:
         torch.testing.assert_close(first[part], second[part], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("trainable", ["all", "head"])
+PROJECTION = {"method": {"name": "projection", "hncm": True, "rho": 4}, "loss": "triplet"}
+MINED = {"loss": "margin", "miner": "soft-hard"}
+
+
+@pytest.mark.parametrize(
+    ("trainable", "method"),
+    [("all", {}), ("head", {}), ("all", PROJECTION), ("head", PROJECTION), ("head", MINED)],
+    ids=["all", "head", "all-projection", "head-projection", "head-mined"],
+)
 def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(
-    recipe: Callable[[str], Path], tmp_path: Path, tophit: Callable, trainable: str
+    recipe: Callable[..., Path], tmp_path: Path, tophit: Callable, trainable: str, method: dict[str, Any]
 ) -> None:
     """SIGKILL, twice, at steps drawn at random; the seed is printed so that a failure can be repeated."""
     seed = random.SystemRandom().randrange(10**6)
     print("seed", seed)
-    path = recipe(trainable)
+    path = recipe(trainable, method)
     tophit("train", path, "--run", tmp_path / "whole", **ONE_THREAD)
     killed = tmp_path / "killed"
     arguments: list[object] = [path, "--run", killed]
@@ -87,7 +96,7 @@ def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_stops_cleanly_and_says_how_to_resume(
-    recipe: Callable[[str], Path], tmp_path: Path, tophit: Callable, number: int
+    recipe: Callable[..., Path], tmp_path: Path, tophit: Callable, number: int
 ) -> None:
     run = tmp_path / "stopped"
     process = start(recipe("all"), "--run", run)

@@ -2,5 +2,6 @@
 
 from tophit.batches.balanced import BalancedBatchSampler
 from tophit.batches.random import RandomBatchSampler
+from tophit.batches.representatives import RepresentativeBatchSampler, projection_steps
 
-__all__ = ["BalancedBatchSampler", "RandomBatchSampler"]
+__all__ = ["BalancedBatchSampler", "RandomBatchSampler", "RepresentativeBatchSampler", "projection_steps"]

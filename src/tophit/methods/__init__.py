@@ -3,5 +3,6 @@
 from tophit.methods.base import Method, TrainingBatch
 from tophit.methods.generation import GenerationMethod
 from tophit.methods.plain import PlainMethod
+from tophit.methods.projection import ProjectionMethod
 
-__all__ = ["GenerationMethod", "Method", "PlainMethod", "TrainingBatch"]
+__all__ = ["GenerationMethod", "Method", "PlainMethod", "ProjectionMethod", "TrainingBatch"]

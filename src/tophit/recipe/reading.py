@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tophit.errors import UsageError
 from tophit.recipe.mistakes import explain
 from tophit.recipe.sections import Recipe
+from tophit.recipe.tables import table_rows
 
 _CHOSEN_BY_NAME = ("loss", "miner", "method")
 
@@ -20,7 +21,7 @@ def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: 
 
     ``data`` is the manifest's path as it is; an override's value is YAML, in which a folder called 2024 is a number.
     """
-    fields = {} if source is None else _read_yaml(_find(source))
+    fields = {} if source is None else _read(source)
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     for override in overrides:
@@ -46,13 +47,19 @@ def _shipped() -> Any:
     return files("tophit") / "recipes"
 
 
-def _find(source: str | Path) -> Any:
+def _read(source: str | Path) -> dict[str, Any]:
+    """Return the fields of a recipe file, of a shipped recipe, or of a row of a shipped table."""
     path = Path(source).expanduser()
     if path.is_file():
-        return path
+        return _read_yaml(path)
     if str(source) in recipe_names():
-        return _shipped() / f"{source}.yaml"
-    raise UsageError(f"There is no recipe file '{source}', and no recipe of that name: {', '.join(recipe_names())}.")
+        return _read_yaml(_shipped() / f"{source}.yaml")
+    rows = table_rows()
+    if str(source) in rows:
+        return rows[str(source)]
+    raise UsageError(
+        f"There is no recipe file '{source}', and no recipe of that name: {', '.join([*recipe_names(), *rows])}."
+    )
 
 
 def _read_yaml(path: Any) -> dict[str, Any]:

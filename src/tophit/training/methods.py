@@ -4,13 +4,14 @@ from collections.abc import Callable
 
 from torch import nn
 
+from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
-from tophit.methods import GenerationMethod, Method, PlainMethod
+from tophit.methods import GenerationMethod, Method, PlainMethod, ProjectionMethod
 from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe, make_recipe
 from tophit.recipe.choices import Peer
-from tophit.recipe.methods import Generation
+from tophit.recipe.methods import Generation, Projection
 from tophit.recipe.pair_losses import Angular, Contrastive, LiftedStructure, Margin, NPair, Triplet
 from tophit.training.losses import build_loss
 from tophit.training.miners import build_miner
@@ -41,9 +42,28 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
+def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+    section, sampler = recipe.method, source.sampler
+    if not isinstance(section, Projection) or not isinstance(sampler, RepresentativeBatchSampler):
+        raise TypeError("the method projection needs its own section and sampler")
+    if recipe.miner.name != "none":
+        raise UsageError("miner.name: the method projection chooses its own exemplars; write 'miner: none'.")
+    return ProjectionMethod(
+        embed_for(loss, source),
+        loss,
+        make_optimizer(recipe, embedder, loss),
+        sampler,
+        section.proximal,
+        section.proximal_in_first_cycle,
+        section.near,
+        section.far,
+    )
+
+
 def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
     section = recipe.method
-    assert isinstance(section, Generation)
+    if not isinstance(section, Generation):
+        raise TypeError("the method generation needs its own section")
     if not isinstance(recipe.loss, _TAKES_TRIPLETS):
         raise UsageError(
             f"loss.name: the generation method feeds triplets to the loss, and {recipe.loss.name} takes none; write "
@@ -69,4 +89,4 @@ def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
 
 
 _TAKES_TRIPLETS = (Contrastive, Triplet, Margin, LiftedStructure, NPair, Angular, Peer)
-_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "generation": _generation}
+_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "projection": _projection, "generation": _generation}

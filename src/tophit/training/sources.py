@@ -1,24 +1,25 @@
 """Where a training step's inputs come from: images read again each epoch, or cached features of a frozen backbone."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from tophit.batches import BalancedBatchSampler, RandomBatchSampler
-from tophit.data.dataset import Augmentation, Batch, ImageDataset, image_loader
+from tophit.batches import BalancedBatchSampler, RandomBatchSampler, RepresentativeBatchSampler
+from tophit.data.dataset import Augmentation, Batch, ImageDataset, collate, image_loader
 from tophit.data.embedding import EmbeddedRows, embed_rows
 from tophit.data.features import cached_features
 from tophit.data.manifest import Manifest
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.methods import TrainingBatch
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.recipe import Recipe
 
-Sampler = BalancedBatchSampler | RandomBatchSampler
+Sampler = BalancedBatchSampler | RandomBatchSampler | RepresentativeBatchSampler
 
 
 class BadImages:
@@ -67,10 +68,26 @@ class Source(Protocol):
 
 def make_sampler(recipe: Recipe, labels: Sequence[int]) -> Sampler:
     """Return the batch sampler the recipe names."""
-    batches = recipe.batches
+    batches, method = recipe.batches, recipe.method
+    if method.name == "projection":
+        if batches.sampler != "balanced" or batches.repeat_small_classes:
+            raise UsageError(
+                "batches: the method projection makes batches of classes x per_class images without repeats; "
+                "set batches.sampler to balanced and leave out batches.repeat_small_classes."
+            )
+        size = batches.classes, batches.per_class
+        return RepresentativeBatchSampler(labels, *size, recipe.seed, method.rho, method.steps, method.hncm)
     if batches.sampler == "random":
         return RandomBatchSampler(len(labels), batches.size, recipe.seed)
     return BalancedBatchSampler(labels, batches.classes, batches.per_class, recipe.seed, batches.repeat_small_classes)
+
+
+def row_batches(sampler: Sampler, epoch: int, first: int) -> Iterator[list[int]]:
+    """Yield the rows of an epoch's batches from number ``first`` on, each drawn when it is asked for."""
+    sampler.epoch = epoch
+    if isinstance(sampler, RepresentativeBatchSampler):  # its state stands at ``first`` already
+        return islice(sampler, len(sampler) - first)
+    return islice(sampler, first, None)
 
 
 class FeatureSource:
@@ -98,8 +115,7 @@ class FeatureSource:
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of features from number ``first`` on."""
-        self.sampler.epoch = epoch
-        for rows in islice(self.sampler, first, None):
+        for rows in row_batches(self.sampler, epoch, first):
             yield TrainingBatch(self.features[rows], self.labels[rows], torch.as_tensor(rows))
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -136,14 +152,24 @@ class ImageSource:
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of images from number ``first`` on."""
-        self.sampler.epoch = self.dataset.epoch = epoch
         device = self.embedder.device
-        batch: Batch
-        for batch in image_loader(self.dataset, list(islice(self.sampler, first, None)), self.workers):
+        for batch in self._read(epoch, first):
             for row, reason in batch.bad.items():
                 self.bad.add(self.train.number(row), reason)
             rows = torch.as_tensor(batch.rows, dtype=torch.int64)
             yield TrainingBatch(batch.images.to(device), self.labels[rows].to(device), rows)
+
+    def _read(self, epoch: int, first: int) -> Iterator[Batch]:
+        rows = row_batches(self.sampler, epoch, first)
+        if not isinstance(self.sampler, RepresentativeBatchSampler):
+            self.dataset.epoch = epoch
+            yield from image_loader(self.dataset, list(rows), self.workers)
+            return
+        # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
+        with ThreadPoolExecutor(max(1, self.workers)) as pool:
+            for batch in rows:
+                self.dataset.epoch = self.sampler.drawn  # a representative gets a new random view in every batch
+                yield collate(list(pool.map(self.dataset.__getitem__, batch)))
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""

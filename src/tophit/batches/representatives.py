@@ -1,0 +1,162 @@
+"""Batches around class representatives: the batch construction of PROFS."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import numpy as np
+import torch
+
+from tophit.batches.class_queues import ClassQueues
+from tophit.batches.hard_classes import ClassBank
+from tophit.errors import UsageError
+
+
+def projection_steps(classes: int, batch_size: int, per_class: int, rho: float = 6.0) -> int:
+    """Return M = ceil(rho / p), the steps of a projection (PROFS paper, Sec. 5.4).
+
+    p = batch_size / (per_class * classes), at most 1, is the chance of a class to be in a batch.
+    """
+    p = min(Fraction(1), Fraction(batch_size, per_class * classes))
+    return ceil(Fraction(rho) / p)
+
+
+class RepresentativeBatchSampler:
+    """Batches of ``classes`` classes with ``per_class`` images, among them each class's representative.
+
+    For M = ceil(rho / p) batches, a projection, every class has one representative; then the next one, from a shuffled
+    queue a class. The other images of a class come from a second queue, so all are shown. In a batch, the images of a
+    class stand together, its representative first, and no image is twice. A class with fewer than ``per_class`` images
+    comes with all it has; a class of one image with its representative alone. ``steps`` sets M itself.
+
+    Classes are dealt from a shuffled deck, each once before any comes again. With ``hncm``, hard negative class mining,
+    only the first class of a batch is; the others are the nearest to it by the embeddings that ``update`` stored. As
+    long as the first class has none, the batch is dealt; places that stored classes can't fill are dealt too.
+
+    It is one endless stream: iterating gives the next ``len(self)`` batches, as many as show the number of images there
+    are. ``state_dict`` holds where it stands; each batch is drawn when it is asked for, never before.
+    ``projection`` and ``step`` count from 0 and 1; both belong to the batch drawn last.
+    """
+
+    def __init__(
+        self,
+        labels: Sequence[Hashable],
+        classes: int,
+        per_class: int,
+        seed: int = 0,
+        rho: float = 6.0,
+        steps: int | None = None,
+        hncm: bool = False,
+    ) -> None:
+        if classes < 1 or per_class < 1 or rho <= 0:
+            raise UsageError(
+                f"A batch needs classes and images, and rho is above 0: got {classes} classes x {per_class} images, "
+                f"rho {rho}."
+            )
+        rows: dict[Hashable, list[int]] = {}
+        for row, label in enumerate(labels):
+            rows.setdefault(label, []).append(row)
+        if not rows:
+            raise UsageError("There are no images to form batches of.")
+        count = len(rows)
+        self.classes = min(classes, count)
+        self.per_class = per_class
+        self.seed = seed
+        self.epoch = 0  # what other samplers need; this one's stream goes on
+        self.steps_per_projection = steps or projection_steps(count, self.classes * per_class, per_class, rho)
+        self.class_of_row = np.empty(len(labels), dtype=np.int64)
+        for number, members in enumerate(rows.values()):
+            self.class_of_row[members] = number
+        self.bank = ClassBank(count) if hncm else None
+        self.drawn = 0
+        self.projection = -1
+        self.step = self.steps_per_projection
+        generator = self._generator()
+        self._coming = ClassQueues(list(rows.values()), generator)
+        self._fresh = ClassQueues(list(rows.values()), generator)
+        self._deck = generator.permutation(count)
+        self._dealt = 0
+        self.representatives = np.full(count, -1, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch: as many as show the number of images there are."""
+        return -(-len(self.class_of_row) // (self.classes * self.per_class))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the next epoch's batches: lists of row numbers."""
+        for _ in range(len(self)):
+            yield self.next_batch()
+
+    def next_batch(self) -> list[int]:
+        """Return the rows of the next batch; a new projection begins when the one before has had its steps."""
+        self.drawn += 1
+        generator = self._generator()
+        if self.step == self.steps_per_projection:
+            self.projection, self.step = self.projection + 1, 0
+            self.representatives = self._coming.next_of_every(generator)
+        self.step += 1
+        batch: list[int] = []
+        for number in self._choose(generator):
+            representative = int(self.representatives[number])
+            batch += [representative, *self._fresh.take(number, self.per_class - 1, representative, generator)]
+        return batch
+
+    def is_representative(self, rows: np.ndarray) -> np.ndarray:
+        """Say which of some rows (n,) are their class's representative now."""
+        return self.representatives[self.class_of_row[rows]] == rows
+
+    def update(self, rows: np.ndarray, embeddings: np.ndarray) -> None:
+        """Store the embeddings (n, d) of representatives (n,) that have passed through the network."""
+        if self.bank is not None:
+            self.bank.store(self.class_of_row[rows], embeddings)
+
+    def _choose(self, generator: np.random.Generator) -> list[int]:
+        """Return the classes of a batch."""
+        chosen = self._deal([], 1, generator)
+        if self.bank is not None:
+            chosen = self.bank.near(chosen[0], self.classes) or chosen
+        return self._deal(chosen, self.classes, generator)
+
+    def _deal(self, chosen: list[int], count: int, generator: np.random.Generator) -> list[int]:
+        """Return the chosen classes and the next ones of the deck, ``count`` in all."""
+        chosen = list(chosen)
+        taken = set(chosen)
+        while len(chosen) < count:
+            if self._dealt == len(self._deck):
+                self._deck, self._dealt = generator.permutation(len(self._deck)), 0
+            number = int(self._deck[self._dealt])
+            self._dealt += 1
+            if number not in taken:
+                chosen.append(number)
+                taken.add(number)
+        return chosen
+
+    def _generator(self) -> np.random.Generator:
+        """Return the generator of a draw: a function of seed and count, so that there is no state of it to save."""
+        return np.random.default_rng((self.seed, self.drawn))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the stream stands, as tensors and plain values."""
+        arrays = {
+            "representatives": self.representatives,
+            "deck": self._deck,
+            "coming": self._coming.order,
+            "coming_position": self._coming.position,
+            "fresh": self._fresh.order,
+            "fresh_position": self._fresh.position,
+        }
+        return {
+            "counts": [self.drawn, self.projection, self.step, self._dealt],
+            "bank": None if self.bank is None else self.bank.state_dict(),
+            **{name: torch.from_numpy(array).clone() for name, array in arrays.items()},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.drawn, self.projection, self.step, self._dealt = state["counts"]
+        self.representatives, self._deck = (state[name].numpy().copy() for name in ("representatives", "deck"))
+        for name, queues in (("coming", self._coming), ("fresh", self._fresh)):
+            queues.order, queues.position = state[name].numpy().copy(), state[f"{name}_position"].numpy().copy()
+        if self.bank is not None:
+            self.bank.load_state_dict(state["bank"])

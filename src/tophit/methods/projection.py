@@ -1,0 +1,156 @@
+"""The projection method (PROFS): alternating projections onto the constraints of one representative a class."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tophit.batches.representatives import RepresentativeBatchSampler
+from tophit.methods.base import TrainingBatch
+from tophit.methods.exemplars import exemplars
+
+
+class Proximal:
+    """The term lambda / 2 ||theta_prev - theta||^2 of weights, as its gradient lambda (theta - theta_prev)."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], weight: float) -> None:
+        self.parameters = list(parameters)
+        self.weight = weight
+        self.held: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def hold(self) -> None:
+        """Take a copy of the weights as they are now: theta_prev."""
+        self.held = [parameter.detach().clone() for parameter in self.parameters]
+
+    @torch.no_grad()
+    def add_gradient(self) -> None:
+        """Add the gradient to that of every weight that has one; frozen weights have none."""
+        moving = [(p, p.grad, held) for p, held in zip(self.parameters, self.held, strict=True) if p.grad is not None]
+        if moving:
+            weights, gradients, held = (list(part) for part in zip(*moving, strict=True))
+            # All at once: a network has hundreds of weights, most of them small.
+            moved = torch._foreach_sub(weights, held)  # pyright: ignore[reportPrivateImportUsage]
+            torch._foreach_add_(gradients, moved, alpha=self.weight)  # pyright: ignore[reportPrivateImportUsage]
+
+
+class ProjectionMethod:
+    """PROFS: Can, Gurbuz and Alatan, "Deep metric learning with alternating projections onto feasible sets".
+
+    Takes the batches of a ``RepresentativeBatchSampler``, which keeps one representative a class for M steps. In each
+    step the loss sees only exemplars with a representative, and the weights are held near those that the projection
+    began with (Eq. 4.7 and Algorithm 1, with lambda / 2 before the proximal term):
+
+        theta_k = argmin_theta  lambda / 2 ||theta_{k-1} - theta||^2 + L(theta; exemplars of the k-th representatives)
+
+    Any loss goes: a pair loss is restricted as ``exemplars`` says, another one sees the whole batch. ``proximal`` is
+    lambda; its gradient is added before the optimizer, to the optimizer's weights that are not the loss's own.
+    ``proximal_in_first_cycle=False`` leaves the first projection free. With a sampler that mines hard negative classes,
+    the embeddings of representatives are stored as they pass. ``embed`` is that of ``PlainMethod``.
+
+    At the last step of a projection, ``step`` also returns the shares of violated constraints (Eq. 4.2) among the pairs
+    of its batches, measured on unit vectors: ``violated_positive``, farther than ``near`` from the representative of
+    their class, and ``violated_negative``, nearer than ``far`` to that of another.
+    """
+
+    def __init__(
+        self,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        loss: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sampler: RepresentativeBatchSampler,
+        proximal: float = 1e-3,
+        proximal_in_first_cycle: bool = True,
+        near: float = 0.5,
+        far: float = 1.2,
+    ) -> None:
+        self.embed = embed
+        self.loss = loss
+        self.optimizer = optimizer
+        self.sampler = sampler
+        own = {id(parameter) for parameter in loss.parameters()}
+        weights = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in own]
+        self.proximal = Proximal(weights, proximal)
+        self.proximal_in_first_cycle = proximal_in_first_cycle
+        self.near, self.far = near, far
+        self.projection = -1
+        # Positive pairs, violated ones, negative pairs, violated ones, over the batches of this projection.
+        self._pairs = torch.zeros(4, dtype=torch.int64)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The one optimizer."""
+        return [self.optimizer]
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Do nothing: cycles, not epochs, count here."""
+
+    def step(self, batch: TrainingBatch) -> dict[str, float]:
+        """Learn from the batch that the sampler drew last and return what is worth logging."""
+        if self.sampler.projection != self.projection:
+            self._begin_projection()
+        rows = batch.rows.cpu().numpy()
+        is_representative = self.sampler.is_representative(rows)
+        representative = torch.from_numpy(is_representative).to(batch.labels.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        embeddings = self.embed(batch.inputs)
+        seen = embeddings.detach()
+        loss = self.loss(embeddings, batch.labels, **exemplars(self.loss, seen, batch.labels, representative))
+        loss.backward()
+        if self.proximal.weight and (self.projection or self.proximal_in_first_cycle):
+            self.proximal.add_gradient()
+        self.optimizer.step()
+        self._remember(seen.float(), batch.labels, representative, rows[is_representative])
+        return {"loss": loss.item(), "projection": self.projection, **self._violations()}
+
+    def _begin_projection(self) -> None:
+        self.projection = self.sampler.projection
+        self._pairs = torch.zeros_like(self._pairs)
+        if self.proximal.weight:
+            self.proximal.hold()
+
+    def _remember(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, representative: torch.Tensor, rows: Any
+    ) -> None:
+        """Store the representatives' embeddings for class mining, and count the batch's violated constraints."""
+        unit = functional.normalize(embeddings, dim=1)
+        mined = unit if getattr(self.loss, "normalize", True) else embeddings
+        self.sampler.update(rows, mined[representative].cpu().numpy())
+        distances = torch.cdist(unit[representative], unit)
+        same = labels[representative][:, None] == labels[None, :]
+        other = ~same
+        same[torch.arange(len(same)), representative.nonzero()[:, 0]] = False  # not with itself
+        violated = [(same & (distances > self.near)).sum(), other.sum(), (other & (distances < self.far)).sum()]
+        self._pairs = self._pairs + torch.stack([same.sum(), *violated]).cpu()
+
+    def _violations(self) -> dict[str, float]:
+        if self.sampler.step < self.sampler.steps_per_projection:
+            return {}
+        positives, far_positives, negatives, near_negatives = self._pairs.tolist()
+        return {
+            "violated_positive": far_positives / max(1, positives),
+            "violated_negative": near_negatives / max(1, negatives),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of loss, optimizer, sampler and projection; the embedder's is saved apart."""
+        return {
+            "loss": self.loss.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "projection": self.projection,
+            "held": [held.clone() for held in self.proximal.held],
+            "pairs": self._pairs.clone(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.loss.load_state_dict(state["loss"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sampler.load_state_dict(state["sampler"])
+        self.projection = state["projection"]
+        devices = [parameter.device for parameter in self.proximal.parameters]
+        self.proximal.held = [held.to(device) for held, device in zip(state["held"], devices, strict=False)]
+        self._pairs = state["pairs"]
