@@ -1,4 +1,4 @@
-"""Train a head on the icon set by triplets and by THSG, with four miners, and THSG's ablations; print recall@1 and MAP@R.
+"""Train a head on the icon set by triplets and by THSG, each with four miners, and by THSG without its parts.
 
     python -m benchmarks.thsg_icons
 
