@@ -11,6 +11,7 @@ length 128, no miner in either. Medians of rounds in which both take turns, so a
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -66,7 +67,7 @@ def main() -> None:
     for setting in ("backbone trained", "backbone frozen", "cached features"):
         batch = make_batch(setting)
         methods = {name: make_method(name, setting) for name in ("plain", "THSG")}
-        found = side_by_side({name: lambda m=m: m.step(batch) for name, m in methods.items()}, arguments.rounds)
+        found = side_by_side({name: partial(m.step, batch) for name, m in methods.items()}, arguments.rounds)
         ratio = found["THSG"] / found["plain"]
         print(f"| {setting} | {1e3 * found['plain']:.1f} | {1e3 * found['THSG']:.1f} | {ratio:.2f} |", flush=True)
 
