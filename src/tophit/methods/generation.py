@@ -110,7 +110,7 @@ class GenerationMethod:
         """Learn from one batch and return every loss, weight and threshold, and a ``warning`` if there is a reason."""
         x = self.embed(batch.inputs)
         with torch.autocast(x.device.type, enabled=False):
-            x = x if x.dtype == torch.float64 else x.float()
+            x = x.float()
             triplets = random_triplets(batch.labels)
             if not triplets.shape[1]:
                 return {"loss": 0.0, "triplets": 0.0}
