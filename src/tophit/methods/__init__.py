@@ -1,7 +1,8 @@
 """Methods: how a training step is made from a batch, a loss and optimizers."""
 
 from tophit.methods.base import Method, TrainingBatch
+from tophit.methods.generation import GenerationMethod
 from tophit.methods.plain import PlainMethod
 from tophit.methods.projection import ProjectionMethod
 
-__all__ = ["Method", "PlainMethod", "ProjectionMethod", "TrainingBatch"]
+__all__ = ["GenerationMethod", "Method", "PlainMethod", "ProjectionMethod", "TrainingBatch"]

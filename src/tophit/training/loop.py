@@ -20,7 +20,7 @@ from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
 from tophit.data.merge import merge_classes
 from tophit.data.splits import hold_out_validation
-from tophit.errors import Interrupted, TophitError, UsageError
+from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
@@ -119,6 +119,7 @@ class _Training:
     def _learn_epoch(self, stop: "_Stop") -> None:
         position = self.position
         self._set_modes()
+        self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
             if len(batch.labels):
                 self._learn_step(batch)
@@ -147,14 +148,23 @@ class _Training:
         factor = learning_rate_factor(self.recipe.schedule.decay, self.position.step / self.total_steps)
         for group, lr in zip(self._groups(), self.base_lrs, strict=True):
             group["lr"] = lr * factor
-        values = self.method.step(batch)
-        if not math.isfinite(values["loss"]):
+        step = self.position.step + 1
+        try:
+            values = self.method.step(batch)
+        except NonFinite as error:
             raise TophitError(
-                f"The loss became {values['loss']} at step {self.position.step + 1}; lower optimizer.head.lr or "
+                f"Step {step} was not taken. {error} The last good checkpoint is in {self.run.folder}."
+            ) from error
+        loss = float(values["loss"])
+        if not math.isfinite(loss):
+            raise TophitError(
+                f"The loss became {loss} at step {step}; lower optimizer.head.lr or "
                 f"optimizer.backbone.lr. The last good checkpoint is in {self.run.folder}."
             )
-        self.log.write(self.position.step + 1, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
-        self.view.step(values["loss"])
+        if "warning" in values:
+            self.view.note(f"Step {step}: {values['warning']}")
+        self.log.write(step, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
+        self.view.step(loss)
 
     def _set_modes(self) -> None:
         """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
