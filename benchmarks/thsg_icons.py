@@ -8,17 +8,13 @@ THSG's epoch of pre-training is one of the 20. The intervals are 95% for the mea
 """
 
 import argparse
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.seeds import STUDENT_95, interval
-from tophit.recipe import make_recipe
-from tophit.training import train
+from benchmarks.seeds import STUDENT_95, interval, train_head
 
 MINERS = ("uniform", "semi-hard", "soft-hard", "distance-weighted")
 METRICS = ("recall@1", "MAP@R")
@@ -28,7 +24,7 @@ def rows(epochs: int) -> dict[str, dict[str, Any]]:
     """Return the sections of each row's recipe that differ."""
     table: dict[str, dict[str, Any]] = {}
     for name, method in (("triplet", "plain"), ("THSG", "generation")):
-        table |= {f"{name}, {miner}": {"miner": miner, "method": {"name": method}} for miner in MINERS}
+        table |= {f"{name}, {miner}": {"miner": {"name": miner}, "method": {"name": method}} for miner in MINERS}
     ablations = {
         "without G2": {"second_stage": False},
         "without G2 and category": {"second_stage": False, "category": False},
@@ -38,7 +34,7 @@ def rows(epochs: int) -> dict[str, dict[str, Any]]:
         "buffer of 4 steps": {"buffer_steps": 4},
     }
     for name, fields in ablations.items():
-        table[f"THSG, uniform, {name}"] = {"miner": "uniform", "method": {"name": "generation", **fields}}
+        table[f"THSG, uniform, {name}"] = {"miner": {"name": "uniform"}, "method": {"name": "generation", **fields}}
     return table
 
 
@@ -46,6 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each row")
     parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one thread")
     arguments = parser.parse_args()
     print("| method, miner | " + " | ".join(METRICS) + " |\n| --- |" + " --- |" * len(METRICS), flush=True)
@@ -53,6 +50,7 @@ def main() -> None:
         measured = {
             name: pool.map(partial(measure, sections, epochs=arguments.epochs), range(arguments.seeds))
             for name, sections in rows(arguments.epochs).items()
+            if arguments.only in name
         }
         for name, results in measured.items():
             found = list(results)
@@ -62,20 +60,7 @@ def main() -> None:
 
 def measure(sections: dict[str, Any], seed: int, epochs: int) -> dict[str, float]:
     """Return the test metrics of one run."""
-    recipe = make_recipe(
-        {
-            "seed": seed,
-            "data": {"manifest": "icons"},
-            "embedder": {"trainable": "head", "size": 64, "crop": 1.0},
-            "loss": "triplet",
-            "batches": {"sampler": "balanced", "classes": 32, "per_class": 4},
-            "schedule": {"epochs": epochs},
-            "evaluation": {"every": 5},
-            **sections,
-        }
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        return train(recipe, Path(folder) / "run")["test"]
+    return train_head("icons", seed, {"loss": {"name": "triplet"}, "schedule": {"epochs": epochs}, **sections})["test"]
 
 
 if __name__ == "__main__":
