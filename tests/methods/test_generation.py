@@ -240,12 +240,22 @@ def test_without_category_loss_the_embedder_gets_the_triplet_terms_alone():
     method.step(batch)  # w_org is 1: only the original term
     twin = make(category=False)
     torch.manual_seed(3)
-    from tophit.methods.thsg.triplets import random_triplets
+    from tophit.methods.thsg.buffer import SampleBuffer
+from tophit.methods.thsg.triplets import random_triplets
 
     triplets = random_triplets(batch.labels)
     loss = TripletLoss()(twin.embed(batch.inputs), batch.labels, triplets=tuple(triplets))
     (expected,) = torch.autograd.grad(loss, twin.embed.head.weight)  # type: ignore[attr-defined]
     torch.testing.assert_close(grads[0], expected)
+
+
+def test_a_step_in_which_no_generated_sample_is_right_leaves_nothing_to_reuse():
+    buffer = SampleBuffer(2)
+    x, y = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    buffer.add(x[:0], y[:0])
+    assert [len(part) for part in buffer.nearest_others(x, y)] == [0, 0, 0]
+    buffer.add(x[2:], y[2:])
+    assert buffer.nearest_others(x, y)[2].tolist() == [0, 1]
 
 
 def test_the_buffer_adds_negatives_of_other_classes_for_some_steps():

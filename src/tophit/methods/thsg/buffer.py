@@ -22,7 +22,7 @@ class SampleBuffer:
     @torch.no_grad()
     def nearest_others(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the kept sample (R, d) of another class nearest to each x (T, d), its label, and its row of x."""
-        if not self._kept:
+        if not sum(len(samples) for samples, _ in self._kept):  # none made, or none still classified right
             return x[:0], labels[:0], labels[:0]
         samples, kinds = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         distances = torch.cdist(x, samples).masked_fill(labels[:, None] == kinds[None, :], torch.inf)
