@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from conftest import draw_picture
+from tophit import cli
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = [
@@ -152,3 +153,19 @@ def test_explain_prints_every_field_and_version_the_version(tophit: Run) -> None
     assert "loss.alpha = 32.0" in explained
     assert "optimizer.proxies.lr = 0.01" in explained
     assert tophit("--version").stdout.startswith("tophit 0.")
+
+
+def test_an_unexpected_error_is_one_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise IndexError("list index out of range")
+
+    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(sys, "argv", ["tophit", "train"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert "Error: IndexError: list index out of range. This is unexpected; --verbose shows where." in said
+    assert "Traceback" not in said

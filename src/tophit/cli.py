@@ -44,9 +44,9 @@ def main() -> None:
         if end.code == Interrupted.exit_code:
             errors.print(_STOPPED)
         raise
-    except Exception:
+    except Exception as error:
         if not interrupts.asked():  # else it is what a half-imported module led to
-            raise
+            _fail(TophitError(f"{type(error).__name__}: {error}. This is unexpected; --verbose shows where."), 1)
         errors.print(_STOPPED)
         raise SystemExit(Interrupted.exit_code) from None
 
@@ -306,7 +306,8 @@ def data_check(
 def _print_recipe_fields() -> None:
     from tophit.recipe import recipe_fields, recipe_names
 
-    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {', '.join(recipe_names())}.\n")
+    names = ", ".join([*recipe_names(), "and rows of tables such as profs/triplet-hncm"])
+    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {names}.\n")
     for path, kind, default, description in recipe_fields():
         console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)

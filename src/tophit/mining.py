@@ -54,6 +54,9 @@ def mine(
     """
     if strategy not in STRATEGIES:
         raise UsageError(f"There is no mining strategy '{strategy}'; there are {', '.join(STRATEGIES)}.")
+    if not isinstance(embeddings, torch.Tensor) or not isinstance(labels, torch.Tensor):
+        kinds = f"{type(embeddings).__name__} and {type(labels).__name__}"
+        raise UsageError(f"Mining takes tensors, not {kinds}; torch.as_tensor makes one of an array.")
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise UsageError(
             f"Mining takes embeddings (N, d) and labels (N,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."

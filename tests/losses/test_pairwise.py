@@ -268,3 +268,15 @@ def test_memory_is_of_the_order_of_the_distance_matrix(loss):
     with _LargestTensor() as record:
         loss(x, labels).backward()
     assert record.elements <= 4 * 768**2
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_embeddings_that_are_no_numbers_give_no_number(name: str) -> None:
+    """A loss that looked fine would hide that training has diverged."""
+    assert LOSSES[name](torch.full((8, 4), torch.nan), torch.arange(8) // 2).isnan()
+
+
+def test_indices_must_be_whole_numbers() -> None:
+    x, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match=r"index tensors of integers, got torch.float32"):
+        ContrastiveLoss()(x, labels, pairs=(torch.tensor([0.0]), torch.tensor([1.0])))

@@ -66,12 +66,14 @@ def _indices(name: str, given: Sequence[torch.Tensor], count: int, device: torch
     if len(tensors) != count or len(shapes) != 1 or len(next(iter(shapes))) != 1:
         found = ", ".join(str(tuple(part.shape)) for part in tensors)
         raise ValueError(f"{name} must be {count} index tensors of one length, got {found}")
+    if any(part.is_floating_point() for part in tensors):
+        raise ValueError(f"{name} must be index tensors of integers, got {', '.join(str(p.dtype) for p in tensors)}")
     return tuple(part.long() for part in tensors)
 
 
 def distance(squared: torch.Tensor) -> torch.Tensor:
     """Return the roots of squared distances, with gradient 0 where the distance is 0, where the root's is infinite."""
-    apart = squared > 0
+    apart = ~(squared <= 0)  # what is not a number stays so
     return torch.where(apart, squared, 1).sqrt() * apart
 
 
