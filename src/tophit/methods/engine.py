@@ -1,4 +1,4 @@
-"""How a method computes: it embeds, goes backward and steps through an engine, on one process or many, whole or in chunks.
+"""How a method computes: it embeds, goes backward and steps through an engine; many processes, chunks, precision.
 
 Everything after the embedding runs on every process alike, with the same random numbers. So only the embedder's
 gradient is shared out, and summed once after each backward; that is why no DistributedDataParallel wraps anything.
@@ -59,7 +59,8 @@ class Engine:
         self.autocast = autocast
         self.device = device
         self.rank, self.world = rank, world
-        self.stop = False  # set on one process, it becomes true on all with the next backward
+        self.stop_asked = False  # on this process
+        self._stop_agreed = False
         self._chunks: _Chunks | None = None
         self.shares(parameters, dim)
 
@@ -136,7 +137,7 @@ class Engine:
             (p.new_zeros(p.shape) if p.grad is None else p.grad if id(p) in self._shared else p.grad / self.world)
             for p in parameters
         ]
-        notes = torch.tensor([p.grad is not None for p in parameters] + [self.stop], dtype=flat[0].dtype)
+        notes = torch.tensor([p.grad is not None for p in parameters] + [self.stop_asked], dtype=flat[0].dtype)
         message = torch.cat([part.reshape(-1) for part in [*flat, notes.to(flat[0].device)]])
         dist.all_reduce(message)
         *gradients, seen = message.split([*(p.numel() for p in parameters), len(notes)])
@@ -146,7 +147,7 @@ class Engine:
                 if parameter.grad is None:
                     parameter.grad = torch.empty_like(parameter)
                 parameter.grad.copy_(gradient.view(parameter.shape))
-        self.stop = stop > 0
+        self._stop_agreed = stop > 0
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Let the optimizer take its step; with a scaler, a step whose gradients overflowed is left out."""
@@ -158,6 +159,11 @@ class Engine:
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
+
+    @property
+    def stop(self) -> bool:
+        """Whether to stop now: asked on any process, and known to all since the last backward."""
+        return self.stop_asked if self.world == 1 else self._stop_agreed
 
     def part_of(self, rows: Sequence[int]) -> list[int]:
         """Return this process's part of a batch's rows; the parts of all processes in order are the batch."""
