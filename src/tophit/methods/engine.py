@@ -61,19 +61,22 @@ class Engine:
         self.rank, self.world = rank, world
         self.stop_asked = False  # on this process
         self._stop_agreed = False
+        self._embedded = 0  # batches, for the random numbers of each process
         self._chunks: _Chunks | None = None
         self.shares(parameters, dim)
 
     def shares(self, parameters: Iterable[torch.nn.Parameter], dim: int | None) -> None:
         """Say which parameters make the embeddings, and how long those are."""
-        self.dim = dim
+        parameters = list(parameters)
+        self.dim, self._dtype = dim, parameters[0].dtype if parameters else torch.float32
         self._shared = {id(parameter) for parameter in parameters}
 
     def embed(self, function: Embed, batch: TrainingBatch) -> torch.Tensor:
         """Return the embeddings (N, d) of the whole batch, in the order of its labels."""
         if self.world == 1:
             return self._embed_own(function, batch.inputs)
-        with _own_random_numbers(self.device or batch.inputs.device, self.rank):
+        self._embedded += 1
+        with _own_random_numbers(self.device or batch.inputs.device, (self._embedded, self.rank)):
             own = self._embed_own(function, batch.inputs)
         assert batch.parts is not None
         return _GatherOwn.apply(own, batch.parts, self.rank)  # type: ignore[return-value]
@@ -81,7 +84,7 @@ class Engine:
     def _embed_own(self, function: Embed, inputs: torch.Tensor) -> torch.Tensor:
         self._chunks = None
         if not len(inputs):  # this process has no readable image in the batch
-            return torch.zeros(0, self.dim or 0, device=self.device, requires_grad=True)
+            return torch.zeros(0, self.dim or 0, dtype=self._dtype, device=self.device, requires_grad=True)
         if self.chunk is None or len(inputs) <= self.chunk:
             return self._forward(function, inputs)
         parts, states, embedded = inputs.split(self.chunk), [], []
@@ -184,13 +187,14 @@ class Engine:
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what must be kept between steps: the scaler's state."""
-        return {} if self.scaler is None else self.scaler.state_dict()
+        """Return what must be kept between steps: the count of batches and the scaler's state."""
+        return {"embedded": self._embedded, "scaler": None if self.scaler is None else self.scaler.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
-        if self.scaler is not None and state:
-            self.scaler.load_state_dict(state)
+        self._embedded = state["embedded"]
+        if self.scaler is not None and state["scaler"] is not None:
+            self.scaler.load_state_dict(state["scaler"])
 
 
 class _GatherOwn(torch.autograd.Function):
@@ -227,11 +231,10 @@ class _Random:
 
 
 @contextmanager
-def _own_random_numbers(device: torch.device, rank: int) -> Iterator[None]:
-    """Draw other numbers on each process (for dropout), and leave the common state as if one number were drawn."""
-    seed = int(torch.randint(2**62, ()))
+def _own_random_numbers(device: torch.device, key: tuple[int, int]) -> Iterator[None]:
+    """Draw numbers of this step and process (for dropout), and leave the common state as if nothing were drawn."""
     before = _Random.now(device)
-    torch.manual_seed(seed + rank)
+    torch.manual_seed(hash((torch.initial_seed(), *key)) % 2**63)  # of integers, which hash the same in every process
     try:
         yield
     finally:
