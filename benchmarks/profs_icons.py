@@ -67,7 +67,7 @@ def measure(row: str, seed: int, overrides: Sequence[str] = ()) -> dict[str, flo
 
 def tune(losses: Sequence[str]) -> None:
     """Print MAP@R on validation classes for learning rates, and for rho and lambda, the mean of a loss's rows."""
-    choices: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    choices: dict[str, tuple[Sequence[str], list[str]]] = {
         f"lr {rate:g}": (("baseline", "profs"), [f"optimizer.head.lr={rate}"]) for rate in RATES
     }
     for setting in SETTINGS:

@@ -13,6 +13,10 @@ class UsageError(TophitError):
     exit_code = 2
 
 
+class NonFinite(TophitError):
+    """A loss or a gradient became infinite or not a number; the step was not taken."""
+
+
 class Interrupted(TophitError):
     """The user stopped the work; what was done is kept and can be continued."""
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from tophit.errors import UsageError
-from tophit.losses.pairwise.tuples import Triplet, distance, squared_distances
+from tophit.losses.pairwise.tuples import Triplet
 
 # Distances looked at a time, where a pair is compared with all of the batch.
 _CHUNK = 1 << 22
@@ -79,19 +79,43 @@ def mine(
 
 
 class _Block:
-    """Some anchors (A,) against the whole batch: squared distances and masks (A, N)."""
+    """Some anchors (A,) against the whole batch; a row of the block is one anchor.
+
+    ``rows`` and ``positives`` (P,) list the positive pairs, row by row, positives in the order of the batch.
+    """
 
     def __init__(self, x: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor) -> None:
         self.x = x
         self.anchors = anchors
-        same = labels[anchors][:, None] == labels[None, :]
-        self.negative = ~same
-        self.positive = same
-        self.positive[torch.arange(len(anchors), device=x.device), anchors] = False
+        # Each class is a stretch of the sorted batch, so its members are listed without comparing all with all.
+        classes, counts = labels.unique(return_inverse=True, return_counts=True)[1:]
+        self.order = classes.argsort(stable=True)
+        self.counts = counts[classes[anchors]]
+        self.starts = (counts.cumsum(0) - counts)[classes[anchors]]
+        every = torch.arange(len(anchors), device=x.device)
+        self._own_rows = every.repeat_interleave(self.counts)
+        ends = self.counts.cumsum(0)
+        places = torch.arange(len(self._own_rows), device=x.device) - (ends - self.counts)[self._own_rows]
+        self._own = self.order[self.starts[self._own_rows] + places]
+        others = self._own != anchors[self._own_rows]
+        self.rows, self.positives = self._own_rows[others], self._own[others]
+        self.has_negatives = self.counts < len(x)
 
-    def squared(self) -> torch.Tensor:
-        """Return the squared distances (A, N) of the anchors to all."""
-        return squared_distances(self.x[self.anchors], self.x)
+    def squared(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return squared distances: of the positive pairs (P,), and of all (A, N), infinite inside a class."""
+        own = self.x[self.anchors]
+        norms = self.x.square().sum(dim=1)
+        squared = torch.addmm(norms, own, self.x.T, alpha=-2).add_(norms[self.anchors][:, None]).clamp_(min=0)
+        near = squared[self.rows, self.positives]
+        squared[self._own_rows, self._own] = math.inf
+        return near, squared
+
+    def by_row(self, values: torch.Tensor, fill: float) -> torch.Tensor:
+        """Return values of the positive pairs (P,) as a matrix (A, most positives), padded."""
+        places = torch.arange(int(self.counts.max()) - 1, device=values.device)
+        matrix = values.new_full((len(self.anchors), len(places)), fill)
+        matrix[places < self.counts[:, None] - 1] = values
+        return matrix
 
     def triplets(self, rows: torch.Tensor, positives: torch.Tensor, negatives: torch.Tensor) -> Triplet:
         """Return the triplets of the anchors in these rows of the block."""
@@ -99,75 +123,86 @@ class _Block:
 
 
 def _uniform(block: _Block, generator: torch.Generator | None, **_: Any) -> Triplet:
-    rows, positives = block.positive.nonzero(as_tuple=True)
-    weights = block.negative.to(torch.float32)
-    rows, positives, negatives = _draw(weights, rows, positives, generator)
-    return block.triplets(rows, positives, negatives)
+    drawable = block.has_negatives[block.rows]
+    rows, positives = block.rows[drawable], block.positives[drawable]
+    counts, starts = block.counts[rows], block.starts[rows]
+    uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(rows.device)
+    place = (uniform * (len(block.x) - counts)).long()
+    return block.triplets(rows, positives, block.order[torch.where(place < starts, place, place + counts)])
 
 
 def _hard(block: _Block, **_: Any) -> Triplet:
-    squared = block.squared()
-    valid = (block.positive.any(dim=1) & block.negative.any(dim=1)).nonzero()[:, 0]
-    farthest = _first_min(-squared[valid], block.positive[valid])
-    nearest = _first_min(squared[valid], block.negative[valid])
-    return block.triplets(valid, farthest, nearest)
+    near, squared = block.squared()
+    valid = (block.has_negatives & (block.counts > 1)).nonzero()[:, 0]
+    if not len(valid):
+        return block.triplets(valid, valid, valid)
+    farthest = block.by_row(near, -math.inf).argmax(dim=1)
+    positives = block.by_row(block.positives, 0)
+    return block.triplets(valid, positives[valid, farthest[valid]], _first_min(squared)[valid])
 
 
 def _semi_hard(block: _Block, margin: float, every: bool, **_: Any) -> Triplet:
-    squared = block.squared()
-    rows, positives = block.positive.nonzero(as_tuple=True)
+    near, squared = block.squared()
     found = []
-    for part, p in zip(*(t.split(max(1, _CHUNK // len(block.x))) for t in (rows, positives)), strict=True):
-        near = squared[part, p][:, None]
-        distances = squared[part]
-        valid = block.negative[part] & (distances > near) & (distances <= near + margin)
+    size = max(1, _CHUNK // len(block.x))
+    parts = (tensor.split(size) for tensor in (block.rows, block.positives, near))
+    for rows, positives, closest in zip(*parts, strict=True):
+        distances = squared[rows]
+        outside = (distances <= closest[:, None]) | (distances > closest[:, None] + margin)
         if every:
-            pair, negatives = valid.nonzero(as_tuple=True)
+            pair, negatives = (~outside).nonzero(as_tuple=True)
         else:
-            pair = valid.any(dim=1).nonzero()[:, 0]
-            negatives = _first_min(distances[pair], valid[pair])
-        found.append((part[pair], p[pair], negatives))
+            pair = (~outside).any(dim=1).nonzero()[:, 0]
+            negatives = _first_min(distances.masked_fill_(outside, math.inf))[pair]
+        found.append((rows[pair], positives[pair], negatives))
     return block.triplets(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
 def _soft_hard(block: _Block, generator: torch.Generator | None, **_: Any) -> Triplet:
-    squared = block.squared()
-    nearest_negative = squared.masked_fill(~block.negative, math.inf).amin(dim=1, keepdim=True)
-    farthest_positive = squared.masked_fill(~block.positive, -math.inf).amax(dim=1, keepdim=True)
-    positives = block.positive & (squared > nearest_negative)
-    negatives = block.negative & (squared < farthest_positive)
-    valid = (positives.any(dim=1) & negatives.any(dim=1)).nonzero()[:, 0]
-    p = _draw(positives.float(), valid, valid, generator)[2]
-    n = _draw(negatives.float(), valid, valid, generator)[2]
-    return block.triplets(valid, p, n)
+    near, squared = block.squared()
+    if not len(block.rows):
+        return block.triplets(block.rows, block.rows, block.rows)
+    nearest_negative = squared.amin(dim=1)
+    farthest_positive = block.by_row(near, -math.inf).amax(dim=1)
+    hard_positives = block.by_row((near > nearest_negative[block.rows]).float(), 0)
+    hard_negatives = (squared < farthest_positive[:, None]).float()
+    valid = (hard_positives.any(dim=1) & hard_negatives.any(dim=1)).nonzero()[:, 0]
+    places = _draw(hard_positives, valid, generator)
+    positives = block.by_row(block.positives, 0)[valid, places]
+    return block.triplets(valid, positives, _draw(hard_negatives, valid, generator))
 
 
 def _distance_weighted(
     block: _Block, cutoff: float, farthest: float, generator: torch.Generator | None, **_: Any
 ) -> Triplet:
-    d = distance(block.squared())
+    squared = block.squared()[1]
     dim = block.x.shape[1]
-    far = d.clamp(min=cutoff, max=1.999)  # 2 is the diameter, where the density is 0
+    far = squared.clamp(min=cutoff**2, max=3.99)  # 4 is the diameter's square, where the density is 0
     # Minus the log of the density of distances between random points of the sphere (Wu et al., Sec. 4).
-    log_weights = (2 - dim) * far.log() - (dim - 3) / 2 * (1 - far.square() / 4).log()
-    allowed = block.negative & (d < farthest)
-    log_weights = log_weights.masked_fill(~allowed, -math.inf)
+    log_weights = far.log().mul_((2 - dim) / 2).sub_(far.div(-4).log1p_().mul_((dim - 3) / 2))
+    log_weights.masked_fill_(squared >= farthest**2, -math.inf)
     # Each anchor's own maximum: one for the whole batch would leave the others without a weight above 0.
     top = log_weights.amax(dim=1, keepdim=True)
-    weights = torch.where(allowed, log_weights - top.clamp(min=torch.finfo(d.dtype).min), -math.inf).exp()
-    rows, positives = block.positive.nonzero(as_tuple=True)
-    return block.triplets(*_draw(weights, rows, positives, generator))
+    weights = log_weights.sub_(top.masked_fill(top.isinf(), 0)).exp_()
+    drawable = top[:, 0].isfinite()[block.rows]
+    rows = block.rows[drawable]
+    return block.triplets(rows, block.positives[drawable], _draw(weights, rows, generator))
 
 
 def _balanced_hard(block: _Block, **_: Any) -> Triplet:
-    rows, positives = block.positive.nonzero(as_tuple=True)
-    counts = block.positive.sum(dim=1)
-    most = int(counts.max())
-    place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
-    hardest = _nearest(block.squared().masked_fill(~block.negative, math.inf), most)
-    enough = place < block.negative.sum(dim=1)[rows]
-    rows, positives, place = rows[enough], positives[enough], place[enough]
-    return block.triplets(rows, positives, hardest[rows, place])
+    most = int(block.counts.max()) - 1
+    places = torch.arange(most, device=block.rows.device).expand(len(block.anchors), most)
+    place = places[places < block.counts[:, None] - 1]  # of each pair among those of its row
+    hardest = _nearest(block.squared()[1], most)
+    enough = place < (len(block.x) - block.counts)[block.rows]
+    rows, place = block.rows[enough], place[enough]
+    return block.triplets(rows, block.positives[enough], hardest[rows, place])
+
+
+def _first_min(values: torch.Tensor) -> torch.Tensor:
+    """Return the first column of each row's least value: argmin, which is several times slower on a CPU."""
+    rows, columns = (values == values.amin(dim=1, keepdim=True)).nonzero(as_tuple=True)
+    return columns[torch.searchsorted(rows, torch.arange(len(values), device=values.device))]
 
 
 def _nearest(distances: torch.Tensor, k: int) -> torch.Tensor:
@@ -183,41 +218,22 @@ def _nearest(distances: torch.Tensor, k: int) -> torch.Tensor:
     return columns[:, :k]
 
 
-def _first_min(values: torch.Tensor, where: torch.Tensor) -> torch.Tensor:
-    """Return the first column of each row's least value among those that ``where`` selects."""
-    chosen = values.masked_fill(~where, math.inf)
-    least = chosen.amin(dim=1, keepdim=True)
-    return ((chosen == least) & where).to(torch.uint8).argmax(dim=1)
-
-
-def _draw(
-    weights: torch.Tensor, rows: torch.Tensor, positives: torch.Tensor, generator: torch.Generator | None
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return rows and positives with a column drawn by the weights (A, N) of each row; rows without any are left out.
+def _draw(weights: torch.Tensor, rows: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    """Return a column for each of some rows (n,), drawn by the weights (A, N), of which a row must have some.
 
     Drawn on the CPU from one uniform number each, so that a seed gives the same draws on every device.
     """
     sums = weights.cumsum(dim=1, dtype=torch.float64)
-    drawable = (sums[:, -1] > 0)[rows]
-    rows, positives = rows[drawable], positives[drawable]
     uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(weights.device)
     total = sums[rows, -1]
     targets = torch.minimum(uniform * total, total.nextafter(torch.zeros_like(total)))
+    # The targets of a row stand side by side, padded with 0, because the search goes row by row.
+    counts = torch.bincount(rows, minlength=len(weights))
+    place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
+    by_row = targets.new_zeros(len(weights), int(counts.max()) if len(rows) else 0)
+    by_row[rows, place] = targets
     # The first column whose running sum passes the target: one with weight 0 never does.
-    by_row, counts = _targets_by_row(rows, targets, len(weights))
-    columns = torch.searchsorted(sums, by_row, right=True)
-    return rows, positives, columns[rows, counts].clamp(max=weights.shape[1] - 1)
-
-
-def _targets_by_row(rows: torch.Tensor, targets: torch.Tensor, height: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the targets as a matrix (height, most a row), padded with 0, and the column each went to."""
-    order = rows.argsort(stable=True)
-    counts = torch.bincount(rows, minlength=height)
-    place = torch.empty_like(rows)
-    place[order] = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows[order]]
-    matrix = targets.new_zeros(height, int(counts.max()))
-    matrix[rows, place] = targets
-    return matrix, place
+    return torch.searchsorted(sums, by_row, right=True)[rows, place]
 
 
 STRATEGIES: dict[str, Callable[..., Triplet]] = {

@@ -13,7 +13,8 @@ from torch import nn
 from tophit import losses
 from tophit.batches import RepresentativeBatchSampler
 from tophit.losses.distributed import GatheredLoss
-from tophit.methods import BatchMemory, Engine, PlainMethod, ProjectionMethod, TrainingBatch
+from tophit.methods import BatchMemory, Engine, GenerationMethod, PlainMethod, ProjectionMethod, TrainingBatch
+from tophit.methods.thsg import GenerationSettings
 from tophit.mining import mine
 
 CLASSES, DIM = 6, 4
@@ -41,7 +42,8 @@ LOSSES = {
 MINED = {f"margin {name}": name for name in ("semi-hard", "distance-weighted", "soft-hard")}
 MEMORY = ("contrastive with memory", "pnp with memory")
 PROJECTIONS = ("triplet by projection", "proxy-anchor by projection")
-CASES = [*LOSSES, *MINED, *MEMORY, *PROJECTIONS]
+GENERATION = "triplet by generation"
+CASES = [*LOSSES, *MINED, *MEMORY, *PROJECTIONS, GENERATION]
 
 
 def run(case: str, make_engine) -> dict[str, torch.Tensor]:
@@ -55,6 +57,11 @@ def run(case: str, make_engine) -> dict[str, torch.Tensor]:
         sampler = RepresentativeBatchSampler(LABELS.tolist(), 4, 3, steps=2, hncm=True)
         method = ProjectionMethod(net, loss, optimizer, sampler, proximal=0.5, engine=engine)
         batches = (sampler.next_batch() for _ in range(5))
+    elif case == GENERATION:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
+        settings = GenerationSettings(pretrain_epochs=0, generator_width=8, discriminator_width=8)
+        method = GenerationMethod(net, loss, optimizer, CLASSES, DIM, settings=settings, engine=engine)
+        batches = iter(BATCHES)
     else:
         miner = partial(mine, strategy=MINED[case]) if case in MINED else None
         memory = BatchMemory(12, start=1) if case in MEMORY else None
@@ -66,7 +73,8 @@ def run(case: str, make_engine) -> dict[str, torch.Tensor]:
         every = torch.tensor(rows)
         batch = TrainingBatch(INPUTS[own], LABELS[every], every, engine.part_sizes(len(rows)))
         found.append(method.step(batch)["loss"])
-    weights = torch.cat([p.detach().flatten() for p in [*net.parameters(), *loss.parameters()]])
+    learned = [p for optimizer in method.optimizers for group in optimizer.param_groups for p in group["params"]]
+    weights = torch.cat([p.detach().flatten() for p in learned])
     return {"losses": torch.tensor(found, dtype=torch.float64), "weights": weights}
 
 

@@ -32,11 +32,11 @@ PAIR_LOSSES = {
 class Toy:
     """12 classes of 15 points around centres, and a small network to unit vectors, as in SPEC's measured toy."""
 
-    def __init__(self, seed=0, classes=12, per_class=15, dtype=torch.float32):
+    def __init__(self, seed=0, classes=12, per_class=15, spread=0.3, dtype=torch.float32):
         generator = torch.Generator().manual_seed(seed)
         self.labels = torch.arange(classes).repeat_interleave(per_class)
         centres = torch.randn(classes, 10, generator=generator)
-        self.inputs = (centres[self.labels] + 0.3 * torch.randn(len(self.labels), 10, generator=generator)).to(dtype)
+        self.inputs = (centres[self.labels] + spread * torch.randn(len(self.labels), 10, generator=generator)).to(dtype)
         torch.manual_seed(seed)
         self.net = nn.Sequential(nn.Linear(10, 32), nn.ReLU(), nn.Linear(32, 6)).to(dtype)
 
@@ -214,8 +214,8 @@ def test_representatives_are_the_positives_of_npair_and_angular(name):
     assert torch.equal(batch.labels[anchors], batch.labels[positives])
 
 
-def run_toy(seed, steps=600, proximal=1e-3, projection_length=9, **sampling):
-    toy = Toy(seed)
+def run_toy(seed, steps=600, proximal=1e-3, projection_length=9, toy=None, **sampling):
+    toy = toy or Toy(seed)
     sampler = RepresentativeBatchSampler(toy.labels.tolist(), 6, 4, seed, steps=projection_length, **sampling)
     loss = losses.MarginLoss(boundary=0.85, margin=0.35)  # Eq. 4.6 with 0.5 and 1.2
     loss.requires_grad_(False)
@@ -238,6 +238,12 @@ def test_violated_constraints_fall_on_separable_data(hncm):
     assert [line["projection"] for line in ends] == list(range(len(ends)))
     assert ends[-1]["violated_positive"] + ends[-1]["violated_negative"] < 0.1
     assert ends[0]["violated_negative"] > 0.3
+
+
+def test_all_constraints_are_met_where_classes_are_well_apart():
+    toy, before, _ = run_toy(0, toy=Toy(0, classes=6, per_class=8, spread=0.05))
+    assert max(before) > 0.3
+    assert toy.violations() == (0, 0)
 
 
 def test_changing_representatives_beats_keeping_them():

@@ -68,6 +68,8 @@ def collate(items: Sequence[tuple[int, np.ndarray | str]]) -> Batch:
 
 def image_loader(dataset: ImageDataset, batches: Iterable[Sequence[int]] | int, workers: int = 0) -> DataLoader[Any]:
     """Return a loader over given batches of row numbers, or over all rows in order in batches of a size."""
+    # A loader draws a seed for its workers whenever it starts; from torch's own, a resumed run would draw once more.
+    own = torch.Generator()
     if isinstance(batches, int):
-        return DataLoader(dataset, batch_size=batches, collate_fn=collate, num_workers=workers)
-    return DataLoader(dataset, batch_sampler=batches, collate_fn=collate, num_workers=workers)  # type: ignore[arg-type]
+        return DataLoader(dataset, batch_size=batches, collate_fn=collate, num_workers=workers, generator=own)
+    return DataLoader(dataset, batch_sampler=batches, collate_fn=collate, num_workers=workers, generator=own)  # type: ignore[arg-type]

@@ -1,5 +1,6 @@
 """What the training loop needs of a method."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -31,8 +32,12 @@ class Method(Protocol):
         """The optimizers whose learning rates the schedule moves."""
         ...
 
-    def step(self, batch: TrainingBatch) -> dict[str, float]:
-        """Learn from one batch and return what is worth logging, among it ``loss``."""
+    def begin_epoch(self, epoch: int) -> None:
+        """Say which epoch (from 0) the next steps belong to; a resumed run says it again in the middle of one."""
+        ...
+
+    def step(self, batch: TrainingBatch) -> Mapping[str, float | str]:
+        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should be told."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

@@ -41,6 +41,9 @@ class PlainMethod:
         """The one optimizer."""
         return [self.optimizer]
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Do nothing: every epoch is the same."""
+
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""
         self.optimizer.zero_grad(set_to_none=True)

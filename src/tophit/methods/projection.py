@@ -87,6 +87,9 @@ class ProjectionMethod:
         """The one optimizer."""
         return [self.optimizer]
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Do nothing: cycles, not epochs, count here."""
+
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from the batch that the sampler drew last and return what is worth logging."""
         if self.sampler.projection != self.projection:

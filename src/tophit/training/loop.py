@@ -13,7 +13,7 @@ from torch import nn
 
 from tophit import interrupts
 from tophit.data.manifest import Manifest
-from tophit.errors import Interrupted, TophitError, UsageError
+from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
@@ -154,6 +154,7 @@ class _Training:
     def _learn_epoch(self, stop: Stop) -> None:
         position = self.position
         self._set_modes()
+        self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
             self.engine.stop_asked = stop.asked
             if len(batch.labels):
@@ -188,14 +189,19 @@ class _Training:
         factor = rate_factor(self.recipe.schedule, step, len(self.source.sampler))
         for group, lr in zip(self._groups(), self.base_lrs, strict=True):
             group["lr"] = lr * factor
-        values = self.method.step(batch)
+        try:
+            values = self.method.step(batch)
+        except NonFinite as error:
+            raise TophitError(f"Step {step + 1} was not taken. {error} {self._where_and_what(batch)}") from error
         if self.average is not None:
             self.average.update()
-        loss, highest = values["loss"], self.recipe.schedule.stop_above
+        loss, highest = float(values["loss"]), self.recipe.schedule.stop_above
         if not math.isfinite(loss) or (highest is not None and loss > highest):
             raise self._exploded(loss, batch)
         if self.log is None:
             return
+        if "warning" in values:
+            self.view.note(f"Step {step + 1}: {values['warning']}")
         self.log.write(step + 1, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
         now = time.monotonic()
         if now - self.last_shown >= _SHOW_EVERY or step + 1 == self.total_steps:
@@ -203,16 +209,20 @@ class _Training:
             self.last_shown, self.shown_step = now, step + 1
 
     def _exploded(self, loss: float, batch: TrainingBatch) -> TophitError:
-        files = self.source.paths(batch.rows)
-        shown = ", ".join(str(path) for path in files[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
         return TophitError(
             f"The loss became {loss} at step {self.position.step + 1}; lower optimizer.head.lr or "
-            f"optimizer.backbone.lr, or set optimizer.clip. {self._last_checkpoint()} The batch's images: {shown}"
+            f"optimizer.backbone.lr, or set optimizer.clip. {self._where_and_what(batch)}"
         )
 
+    def _where_and_what(self, batch: TrainingBatch) -> str:
+        """Return what one needs to look into a step that failed: the last checkpoint and the batch's images."""
+        files = self.source.paths(batch.rows)
+        shown = ", ".join(str(path) for path in files[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
+        return f"{self._last_checkpoint()} The batch's images: {shown}"
+
     def _last_checkpoint(self) -> str:
-        path = self.run.checkpoint_path
-        return f"The last good checkpoint is {path}." if path.is_file() else "There is no checkpoint yet."
+        found = self.run.checkpoint_path.is_file()
+        return f"The last good checkpoint is in {self.run.folder}." if found else "There is no checkpoint yet."
 
     def _set_modes(self) -> None:
         """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""

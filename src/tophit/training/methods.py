@@ -6,10 +6,13 @@ from torch import nn
 
 from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
-from tophit.methods import BatchMemory, Engine, Method, PlainMethod, ProjectionMethod
+from tophit.methods import BatchMemory, Engine, GenerationMethod, Method, PlainMethod, ProjectionMethod
+from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
-from tophit.recipe import Recipe
-from tophit.recipe.methods import Projection
+from tophit.recipe import Recipe, make_recipe
+from tophit.recipe.choices import Peer
+from tophit.recipe.methods import Generation, Projection
+from tophit.recipe.pair_losses import Angular, Contrastive, LiftedStructure, Margin, NPair, Triplet
 from tophit.training.losses import build_loss
 from tophit.training.miners import build_miner
 from tophit.training.optimizer import make_optimizer
@@ -75,4 +78,34 @@ def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
     )
 
 
-_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "projection": _projection}
+def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
+    section = recipe.method
+    if not isinstance(section, Generation):
+        raise TypeError("the method generation needs its own section")
+    if not isinstance(recipe.loss, _TAKES_TRIPLETS):
+        raise UsageError(
+            f"loss.name: the generation method feeds triplets to the loss, and {recipe.loss.name} takes none; write "
+            "'loss: triplet', or another pair loss."
+        )
+    hard_loss = None
+    if section.hard_loss != "same":
+        other = make_recipe({**recipe.model_dump(), "loss": section.hard_loss}).loss
+        hard_loss = build_loss(other, source.classes, embedder.dim).to(embedder.device)
+    learned = nn.ModuleList([loss, *([] if hard_loss is None else [hard_loss])])
+    settings = GenerationSettings(**section.model_dump(exclude={"name", "hard_loss"}))
+    return GenerationMethod(
+        source.embed,
+        loss,
+        make_optimizer(recipe, embedder, learned),
+        source.classes,
+        embedder.dim,
+        build_miner(recipe.miner),
+        hard_loss,
+        settings,
+        embedder.device,
+        engine,
+    )
+
+
+_TAKES_TRIPLETS = (Contrastive, Triplet, Margin, LiftedStructure, NPair, Angular, Peer)
+_MAKERS: dict[str, MethodMaker] = {"plain": _plain, "projection": _projection, "generation": _generation}

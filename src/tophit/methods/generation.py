@@ -1,0 +1,310 @@
+"""The generation method, THSG: hard triplets made by two stages of generators teach the embedder beside real ones."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from tophit.errors import NonFinite
+from tophit.methods.base import TrainingBatch
+from tophit.methods.engine import Engine
+from tophit.methods.thsg.buffer import SampleBuffer
+from tophit.methods.thsg.diversity import COLLAPSED, CollapseWatch, class_spread_ratio
+from tophit.methods.thsg.epoch_mean import EpochMean
+from tophit.methods.thsg.equations import (
+    balance_weights,
+    discriminator1_loss,
+    discriminator2_loss,
+    embedding_loss,
+    generator1_loss,
+    generator2_loss,
+    pair_distance,
+    plm,
+    reverse_margin,
+    sample_losses,
+)
+from tophit.methods.thsg.feeding import triplet_loss
+from tophit.methods.thsg.networks import GenerationNetworks
+from tophit.methods.thsg.settings import GenerationSettings
+from tophit.methods.thsg.triplets import random_triplets
+
+Miner = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+_PARTS = {
+    "d1": "the loss of the first discriminator (Eq. 16)",
+    "g1": "the loss of the first generator (Eq. 12)",
+    "d2": "the loss of the second discriminator (Eq. 23)",
+    "g2": "the loss of the second generator (Eq. 17)",
+    "f": "the loss of the embedder (Eq. 5)",
+}
+
+
+class GenerationMethod:
+    """THSG (Zhu et al., arXiv 2112.02259): Algorithm 1, a batch a step, each network with its own optimizer.
+
+    ``embed`` maps a batch's inputs to unit vectors (N, ``dim``); ``loss`` is that of the original triplets, and
+    of the generated ones unless ``hard_loss`` is given. ``optimizer`` holds the embedder's parameters and those of the
+    losses; the classifier's are added to it. ``miner`` changes the triplets of the original term only; without one it
+    is taken on the random triplets that generation starts from.
+
+    In the first ``pretrain_epochs`` epochs the embedder learns from the original triplets and the category loss alone.
+    Only the embedder is needed after training. Everything is computed in float32, whatever autocast says.
+    """
+
+    def __init__(
+        self,
+        embed: Callable[[torch.Tensor], torch.Tensor],
+        loss: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        classes: int,
+        dim: int,
+        miner: Miner | None = None,
+        hard_loss: nn.Module | None = None,
+        settings: GenerationSettings | None = None,
+        device: torch.device | str = "cpu",
+        engine: Engine | None = None,
+    ) -> None:
+        self.settings = settings = settings or GenerationSettings()
+        self.embed = embed
+        self.loss = loss
+        self.hard_loss = loss if hard_loss is None else hard_loss
+        self.miner = miner
+        self.engine = engine or Engine()
+        self.classes = classes
+        widths = (settings.generator_width, settings.discriminator_width)
+        self.networks = GenerationNetworks(classes, dim, *widths).to(device)
+        optimizer.add_param_group(
+            {
+                "params": list(self.networks.classifier.parameters()),
+                "lr": settings.classifier_lr,
+                "weight_decay": settings.weight_decay,
+            }
+        )
+        self._optimizers: dict[str, torch.optim.Optimizer] = {"f": optimizer}
+        if settings.generates:
+            stages = (1, 2) if settings.second_stage else (1,)
+            for stage in stages:
+                self._optimizers[f"d{stage}"] = self._adam(f"d{stage}", settings.discriminator_lr)
+                self._optimizers[f"g{stage}"] = self._adam(f"g{stage}", settings.generator_lr)
+        self.epoch = 0
+        self.threshold = EpochMean()
+        self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: no weight for what an untrained generator makes
+        self.buffer = SampleBuffer(settings.buffer_steps)
+        self.watch = CollapseWatch()
+
+    def _adam(self, name: str, lr: float) -> torch.optim.Optimizer:
+        # The paper's Adam with weight decay in the gradient. One fused call: these networks are small.
+        parameters = getattr(self.networks, name).parameters()
+        return torch.optim.Adam(parameters, lr=lr, weight_decay=self.settings.weight_decay, fused=True)
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The embedder's (with the classifier), and one for each generator and discriminator."""
+        return list(self._optimizers.values())
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Say which epoch the next steps belong to (from 0); the threshold of Eq. 11 is the previous epoch's."""
+        if epoch != self.epoch:
+            self.threshold.end_epoch()
+        self.epoch = epoch
+
+    def step(self, batch: TrainingBatch) -> dict[str, float | str]:
+        """Learn from one batch and return every loss, weight and threshold, and a ``warning`` if there is a reason."""
+        x = self.engine.embed(self.embed, batch)
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float()
+            triplets = random_triplets(batch.labels)
+            if not triplets.shape[1]:
+                return {"loss": 0.0, "triplets": 0.0}
+            distances = pair_distance(x.detach()[triplets[0]], x.detach()[triplets[1]], self.settings.metric)
+            self.threshold.add(distances)
+            if self.epoch < self.settings.pretrain_epochs or not self.settings.generates:
+                return self._learn_original(x, batch.labels, triplets)
+            return self._learn_generated(x, batch.labels, triplets)
+
+    def _learn_original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
+        """Update the embedder by the original triplets and their categories: pre-training, or the triplet baseline."""
+        log: dict[str, Any] = {"triplets": float(triplets.shape[1]), "w_org": 1.0}
+        log["loss"] = log["org"] = self._original(x, labels, triplets)
+        if self.settings.generates:
+            log["class_F"], _ = self._category(x, labels, triplets, *_nothing_made(x, triplets))
+            log["loss"] = log["org"] + self.settings.phi * log["class_F"]
+        self._update("f", log["loss"])
+        return _numbers(log)
+
+    def _learn_generated(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
+        """Take one turn of Algorithm 1, in the order of the text: discriminator before generator, the embedder last."""
+        settings, networks = self.settings, self.networks
+        dt = self.threshold.value()
+        w_org, w_hard = balance_weights(self.loss_g, settings.beta)
+        tau_r = reverse_margin(self.loss_g, settings.nu, settings.beta)
+        y = labels[triplets]
+        log: dict[str, Any] = {"dt": dt, "triplets": float(triplets.shape[1])}
+
+        # Line 5: X, X* and X'. What is not detached reaches the embedder, for line 11.
+        apn = x[triplets]
+        x_star = plm(apn[0], apn[1], dt, settings.alpha, settings.gamma, settings.metric)
+        x1 = networks.g1(x_star.detach())
+
+        # Line 6: the first stage.
+        log["LD1"] = discriminator1_loss(apn[:2].detach(), x1.detach(), x_star.detach(), networks.d1).mean()
+        self._update("d1", log["LD1"])
+        log |= _means(generator1_loss(x1, x_star.detach(), y[:2], networks.classifier, networks.d1, settings.eta))
+        self._update("g1", log["LG1"])
+
+        # Lines 7 and 8: X' again, by the generator as it is now, and the generated triplets.
+        x1 = networks.g1(x_star)
+        x2 = second_stage_input = torch.cat([x1, apn[2:]])
+
+        if settings.second_stage:
+            # Line 9: the second stage.
+            real = second_stage_input.detach()
+            x2 = networks.g2(real)
+            log["LD2"] = discriminator2_loss(real, x2.detach(), y, networks.d2, settings.normalize_d2).mean()
+            self._update("d2", log["LD2"])
+            log |= _means(
+                generator2_loss(x2, real[:2], y, networks.classifier, networks.d2, tau_r, settings.eta, settings.mu)
+            )
+            self._update("g2", log["LG2"])
+            # Line 10: the generated triplets again.
+            x2 = networks.g2(second_stage_input)
+            log["tau_r"] = tau_r
+
+        # Line 11: the embedder, by gradients that run through the generators as they are.
+        made, made_labels = (torch.cat([x1, x2]), torch.cat([y[:2], y])) if settings.second_stage else (x1, y[:2])
+        org = self._original(x, labels, triplets)
+        hard = self._hard(x2, y) if settings.hard else org  # without a hard term both weights go to the original one
+        class_f, kept = self._category(x, labels, triplets, made, made_labels)
+        loss = embedding_loss(org, class_f, hard, w_org, settings.phi)
+        self._update("f", loss)
+
+        self.loss_g = log["LG2" if settings.second_stage else "LG1"].item()
+        log |= {"loss": loss, "org": org, "class_F": class_f, "w_org": w_org if settings.hard else 1.0}
+        log |= {"hard": hard, "w_hard": w_hard} if settings.hard else {}
+        return self._judge(log, x, labels, made, made_labels, kept)
+
+    def _original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
+        """Eq. 6, or Eq. 25's term with a miner: the loss of the original samples."""
+        if self.miner is None:
+            return triplet_loss(self.loss, x, labels, triplets)
+        return self.loss(x, labels, self.miner(x.detach(), labels))
+
+    def _hard(self, x2: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Eq. 7: the loss of the generated triplets (3, T, d), and of the same pairs with negatives from the buffer."""
+        count = y.shape[1]
+        triplets = torch.arange(3 * count, device=y.device).reshape(3, count)
+        others, other_labels, rows = self.buffer.nearest_others(x2[0].detach(), y[0])
+        if len(rows):
+            stored = 3 * count + torch.arange(len(rows), device=y.device)
+            triplets = torch.cat([triplets, torch.stack([rows, count + rows, stored])], dim=1)
+        x, labels = torch.cat([x2.flatten(0, 1), others]), torch.cat([y.flatten(), other_labels])
+        return triplet_loss(self.hard_loss, x, labels, triplets)
+
+    def _category(
+        self,
+        x: torch.Tensor,
+        labels: torch.Tensor,
+        triplets: torch.Tensor,
+        made: torch.Tensor,
+        made_labels: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Eq. 8: the mean over triplets of the softmax losses of all their samples, and which made (S, T) are right.
+
+        A real sample is classified once, however many triplets it is in. Without the category loss the embedder gets no
+        gradient from it, but the classifier still learns, since the generators need it.
+        """
+        count, shape = len(x), made.shape[:2]
+        samples = torch.cat([x, made.flatten(0, 1)])
+        targets = torch.cat([labels, made_labels.flatten()])
+        logits = self.networks.classifier(samples if self.settings.category else samples.detach())
+        losses = sample_losses(logits, targets)
+        kept = (logits.detach()[count:].argmax(dim=-1) == targets[count:]).reshape(shape)
+        return (losses[:count][triplets].sum() + losses[count:].sum()) / triplets.shape[1], kept
+
+    def _update(self, part: str, loss: torch.Tensor) -> None:
+        """Take one step of one optimizer: only its own parameters get a gradient."""
+        optimizer = self._optimizers[part]
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        self.engine.backward(loss, optimizer)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        judged = loss.detach() if self.engine.scaler else loss.detach() + norm  # a scaler leaves such steps out itself
+        if not judged.isfinite():
+            what = _PARTS[part] if not loss.detach().isfinite() else f"the gradient of {_PARTS[part]}"
+            raise NonFinite(f"In the generation method {what} became infinite or not a number.")
+        self.engine.step(optimizer)
+        optimizer.zero_grad(set_to_none=True)
+
+    def _judge(
+        self,
+        log: dict[str, Any],
+        x: torch.Tensor,
+        labels: torch.Tensor,
+        made: torch.Tensor,
+        made_labels: torch.Tensor,
+        kept: torch.Tensor,
+    ) -> dict[str, float | str]:
+        """Return the log with how good the generated samples are: labels kept, and spread against the real ones.
+
+        Those of the last stage that are still classified right go into the buffer.
+        """
+        last = slice(2, None) if self.settings.second_stage else slice(None)
+        final, final_labels = made.detach()[last].flatten(0, 1), made_labels[last].flatten()
+        right = kept[last].flatten()
+        if self.settings.buffer_steps:
+            self.buffer.add(final[right], final_labels[right])
+        ratios = class_spread_ratio(x.detach(), labels, final, final_labels, self.classes)
+        log["kept1"] = kept[:2].double().mean()
+        if self.settings.second_stage:
+            log["kept2"] = kept[2:].double().mean()
+        values = _numbers(log)
+        if len(ratios):
+            values["diversity"] = float(ratios.median())
+            values["collapsed"] = float((ratios < COLLAPSED).double().mean())
+            warning = self.watch.see(values["collapsed"])
+            values |= {"warning": warning} if warning else {}
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all but the embedder's weights: losses, networks, optimizers, threshold, weights, buffer."""
+        return {
+            "loss": self.loss.state_dict(),
+            "hard_loss": self.hard_loss.state_dict(),
+            "networks": self.networks.state_dict(),
+            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
+            "epoch": self.epoch,
+            "threshold": self.threshold.state_dict(),
+            "loss_g": self.loss_g,
+            "buffer": self.buffer.state_dict(),
+            "watch": self.watch.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
+        self.loss.load_state_dict(state["loss"])
+        self.hard_loss.load_state_dict(state["hard_loss"])
+        self.networks.load_state_dict(state["networks"])
+        for name, optimizer in self._optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.epoch = state["epoch"]
+        self.threshold.load_state_dict(state["threshold"])
+        self.loss_g = state["loss_g"]
+        self.buffer.load_state_dict(state["buffer"], next(self.networks.parameters()).device)
+        self.watch.load_state_dict(state["watch"])
+
+
+def _nothing_made(x: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return generated samples (0, T, d) and their labels (0, T)."""
+    return x.new_zeros(0, triplets.shape[1], x.shape[1]), triplets[:0]
+
+
+def _means(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the means over triplets."""
+    return {name: part.mean() for name, part in parts.items()}
+
+
+def _numbers(values: dict[str, Any]) -> dict[str, float | str]:
+    """Return plain numbers, fetched from the device at once."""
+    tensors = {name: value.detach().double() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    fetched = torch.stack(list(tensors.values())).tolist()
+    return {**values, **dict(zip(tensors, fetched, strict=True))}
