@@ -15,8 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from tophit.losses import PNPLoss
 from tophit.methods import Engine, PlainMethod, TrainingBatch
@@ -109,29 +107,31 @@ def step_of_batch(size: int, chunk: int | None) -> float:
 
 def print_memory() -> None:
     """Each batch in a process of its own, since a peak never falls."""
-    table = Table("batch", "chunk", "MB beyond the images", title="One step of EfficientNet-Lite0, 64 px, PNP")
+    print("\n| batch | chunk | MB beyond the images |\n| --- | --- | --- |", flush=True)
     for size, chunk in ((64, 0), (512, 0), (4096, 64)):
         command = [sys.executable, "-m", "benchmarks.training_overhead", "--step", str(size), str(chunk)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        table.add_row(f"{size:,}", str(chunk or "whole"), f"{float(done.stdout):,.0f}")
-    Console().print(table)
+        print(f"| {size:,} | {chunk or 'whole'} | {float(done.stdout):,.0f} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", nargs=2, type=int, metavar=("SIZE", "CHUNK"), help="measure one step's memory only")
     parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--only", choices=["head", "all", "memory"], help="one of the tables' parts")
     arguments = parser.parse_args()
     if arguments.step:
         print(step_of_batch(arguments.step[0], arguments.step[1] or None))
         return
     with tempfile.TemporaryDirectory() as name:
-        table = Table("what learns", "bare loop, ms a step", "Tophit's loop", title="Icon set, batches of 128")
+        print("| what learns | bare loop, ms a step | Tophit's loop |\n| --- | --- | --- |", flush=True)
         for trainable, steps, turns in (("head", 300, arguments.turns), ("all", 4, max(3, arguments.turns // 3))):
+            if arguments.only not in (None, trainable):
+                continue
             milliseconds, share = overhead(trainable, steps, turns, Path(name))
-            table.add_row(trainable, f"{milliseconds:.2f}", f"{100 * share:+.1f}%")
-    Console().print(table)
-    print_memory()
+            print(f"| {trainable} | {milliseconds:.2f} | {100 * share:+.1f}% |", flush=True)
+    if arguments.only in (None, "memory"):
+        print_memory()
 
 
 if __name__ == "__main__":
