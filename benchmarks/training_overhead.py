@@ -1,7 +1,8 @@
 """What the training loop costs over a bare PyTorch loop that takes the same steps, and the memory of chunked batches.
 
 The loop's own time is what it spends outside of the calls that a bare loop makes too: reading a batch, forward, loss,
-backward, optimizer. Both loops are timed in turns in one process, on the icon set with EfficientNet-Lite0.
+backward, optimizer. Both loops run in turns in one process, on the icon set with EfficientNet-Lite0. Seconds are of
+CPU time, of all threads: those of the clock would measure what else the machine does.
 """
 
 import argparse
@@ -38,7 +39,7 @@ def recipe_for(trainable: str, epochs: int) -> Recipe:
 
 def steps_of_loop(training: _Training, steps: int) -> float:
     """Return the seconds that Tophit's loop takes for so many steps, from the start of an epoch."""
-    start, first = time.perf_counter(), training.position.step
+    start, first = time.process_time(), training.position.step
     stop = Stop()
 
     def count(batch: TrainingBatch, learn: Callable[[TrainingBatch], None] = training._learn_step) -> None:
@@ -54,7 +55,7 @@ def steps_of_loop(training: _Training, steps: int) -> float:
         pass
     finally:
         del training.__dict__["_learn_step"]
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     training.position.step, training.position.batch = first, 0
     return seconds
 
@@ -63,7 +64,7 @@ def steps_of_bare_loop(training: _Training, steps: int) -> float:
     """Return the seconds of the same steps written out: the same batches, network, loss and optimizer."""
     method, source, embed = training.method, training.source, training.method.embed  # type: ignore[attr-defined]
     (optimizer,) = method.optimizers
-    start, done = time.perf_counter(), 0
+    start, done = time.process_time(), 0
     training._set_modes()
     epoch = training.position.epoch
     while done < steps:
@@ -77,7 +78,7 @@ def steps_of_bare_loop(training: _Training, steps: int) -> float:
             if done == steps:
                 break
         epoch += 1
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def overhead(trainable: str, steps: int, turns: int, folder: Path) -> tuple[float, float]:

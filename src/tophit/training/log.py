@@ -88,7 +88,7 @@ class _TensorBoard:
         events: Any = event_pb2
         summaries: Any = summary_pb2  # generated modules, whose names no type checker knows
         self._event, self._summary = events.Event, summaries.Summary
-        self._writer = EventFileWriter(str(folder / "tensorboard"))
+        self._writer = EventFileWriter(str(folder / "tensorboard"), max_queue_size=10_000)  # steps never wait for it
         start = events.SessionLog(
             status=events.SessionLog.START
         )  # what a stopped process wrote from here on is not to be shown

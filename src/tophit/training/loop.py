@@ -89,6 +89,7 @@ class _Training:
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
+        self.backbone_learns: bool | None = None
         log_bytes = self._restore()
         self.log: Log | None = None
         if self.first:
@@ -228,6 +229,9 @@ class _Training:
         """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
         recipe = self.recipe
         learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
+        if self.embedder.training and learns == self.backbone_learns:
+            return  # as it was: hundreds of modules are not set again for an epoch of a few steps
+        self.backbone_learns = learns
         self.embedder.backbone.requires_grad_(learns)
         self.embedder.train()
         if not learns or recipe.embedder.freeze_batch_norm:
