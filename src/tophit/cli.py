@@ -1,5 +1,6 @@
 """The command line. Each command is one library call; heavy imports wait until a command needs them."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -26,7 +27,8 @@ data_app = typer.Typer(help="Build and check manifests: tables of images with la
 app.add_typer(data_app, name="data")
 
 _STOPPED = "Stopped. Type the same command again to continue: what was finished is kept."
-console = Console()
+_IS_FIRST = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started; only it prints results
+console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)
 
 
@@ -129,6 +131,24 @@ def train(
         view.note(f"The run in {folder} is finished; this is what it measured.")
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
+
+
+@app.command(epilog="Example: tophit runs experiments/")
+def runs(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds runs, at any depth.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """List runs: how far each is, and its best metrics."""
+    import json
+
+    from tophit.report.runs import list_runs, runs_table
+
+    found = list_runs(folder)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        console.print(runs_table(found) if found else f"There are no runs in {folder}.", highlight=False)
 
 
 @app.command(
@@ -324,6 +344,8 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
         console.print(describe_centres(result["centres"]), highlight=False)
     if result["test"]:
         console.print("On the test classes (%, 95% interval over classes):")
+        if "optimistic" in result:
+            console.print(f"Optimistic: {result['optimistic']}.", highlight=False)
         console.print(metric_list(result["test"], result["intervals"]))
     if result.get("before"):
         models = {

@@ -1,7 +1,10 @@
 """What long work shows: nothing by default, bars with rate and time left on a terminal, plain lines in a log."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich import progress as bars
@@ -26,8 +29,8 @@ class View:
         """Show the progress of training steps."""
         yield
 
-    def step(self, loss: float) -> None:
-        """Say that a training step was made."""
+    def step(self, loss: float, steps: int = 1) -> None:
+        """Say that training steps were made, and the last one's loss."""
 
     def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
         """Say what an evaluation gave."""
@@ -37,6 +40,25 @@ class _Rate(bars.ProgressColumn):
     def render(self, task: bars.Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:.1f}/s" if speed >= 1 else f"{1 / speed:.1f} s each")
+
+
+class _Memory(bars.ProgressColumn):
+    def render(self, task: bars.Task) -> Text:
+        return Text(f"{memory_in_use() / 2**30:.1f} GB")
+
+
+def memory_in_use() -> int:
+    """Return the bytes that PyTorch holds on the GPU if it uses one, else those of this process in main memory."""
+    torch = sys.modules.get("torch")  # showing a bar is no reason to import it
+    if torch is not None and torch.cuda.is_initialized():
+        return torch.cuda.memory_reserved()
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # not Linux: the most there was, in bytes on a Mac
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 class TerminalView(View):
@@ -62,23 +84,26 @@ class TerminalView(View):
 
     @contextmanager
     def steps(self, total: int, done: int) -> Iterator[None]:
-        """Show one bar for all training steps with the current loss."""
-        with self._bar(bars.TextColumn("loss {task.fields[loss]:.3f}")) as progress:
-            self._task = progress.add_task("Training", total=total, completed=done, loss=float("nan"))
+        """Show one bar for all training steps with the current loss, the last metric and the memory in use."""
+        columns = (bars.TextColumn("loss {task.fields[loss]:.3f}"), bars.TextColumn("{task.fields[metric]}"), _Memory())
+        with self._bar(*columns) as progress:
+            self._task = progress.add_task("Training", total=total, completed=done, loss=float("nan"), metric="")
             self._progress = progress
             try:
                 yield
             finally:
                 self._progress = None
 
-    def step(self, loss: float) -> None:
+    def step(self, loss: float, steps: int = 1) -> None:
         """Advance the bar."""
         if self._progress:
-            self._progress.update(self._task, advance=1, loss=loss)
+            self._progress.update(self._task, advance=steps, loss=loss)
 
     def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
         """Print an evaluation's line."""
         self.note(f"epoch {epoch}: validation {metric} {value:.4f}, recall@1 {recall:.4f}")
+        if self._progress:
+            self._progress.update(self._task, metric=f"{metric} {value:.4f}")
 
     def _bar(self, *columns: bars.ProgressColumn) -> bars.Progress:
         return bars.Progress(

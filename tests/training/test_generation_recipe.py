@@ -177,9 +177,10 @@ def test_a_part_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
     with pytest.raises(TophitError) as error:
         train(recipe_with(pictures, checkpoint={"minutes": 0}), tmp_path / "run")
     taken = len(lines(tmp_path / "run")) - 1  # one line is an evaluation
-    assert str(error.value) == (
+    assert str(error.value).startswith(
         f"Step {taken + 1} was not taken. In the generation method the loss of the second discriminator (Eq. 23) "
-        f"became infinite or not a number. The last good checkpoint is in {tmp_path / 'run'}."
+        f"became infinite or not a number. The last good checkpoint is in {tmp_path / 'run'}. "
+        f"The batch's images: {pictures}/class "
     )
     checkpoint = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert checkpoint["position"]["step"] == taken

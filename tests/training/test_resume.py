@@ -109,3 +109,42 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_resume(
     tophit("train", "--resume", run, **ONE_THREAD)
     tophit("train", tmp_path / "recipe.yaml", "--run", tmp_path / "whole", **ONE_THREAD)
     assert_same_run(tmp_path / "whole", run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainable", ["all", "head"])
+def test_stopped_twenty_times_at_any_moment_it_ends_with_the_same_weights(
+    recipe: Callable[..., Path], tmp_path: Path, tophit: Callable, trainable: str
+) -> None:
+    """SIGKILL and SIGTERM after random times: in imports, in steps, in evaluations, while a checkpoint is written."""
+    seed = random.SystemRandom().randrange(10**6)
+    print("seed", seed)
+    generator = random.Random(seed)
+    everything = {
+        "optimizer": {**RECIPE["optimizer"], "ema": 0.9, "clip": 1.0},
+        "schedule": {"epochs": 400, "decay": "multi-step", "milestones": [200, 300], "lr_warmup_steps": 20},
+        "loss": "contrastive",
+        "memory": {"size": 30},
+        "precision": "bf16",
+    }
+    path = recipe(trainable, everything)
+    tophit("train", path, "--run", tmp_path / "whole", **ONE_THREAD)
+    stopped, interruptions, rounds = tmp_path / "stopped", 0, 0
+    while interruptions < 20:
+        arguments = ["--resume", stopped] if (stopped / "checkpoint.pt").exists() else [path, "--run", stopped]
+        process = start(*arguments)
+        number = generator.choice([signal.SIGKILL, signal.SIGTERM])
+        try:
+            process.wait(timeout=generator.uniform(1, 9))
+        except subprocess.TimeoutExpired:
+            process.send_signal(number)
+            interruptions += 1
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode in (0, 130, -number), errors
+        if (stopped / "result.json").exists() and interruptions < 20:
+            assert_same_run(tmp_path / "whole", stopped)
+            rounds += 1
+            stopped = tmp_path / f"stopped {rounds}"
+    arguments = ["--resume", stopped] if (stopped / "checkpoint.pt").exists() else [path, "--run", stopped]
+    tophit("train", *arguments, **ONE_THREAD)
+    assert_same_run(tmp_path / "whole", stopped)

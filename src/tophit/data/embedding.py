@@ -23,16 +23,21 @@ class EmbeddedRows:
 
 
 def embed_rows(
-    embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, final: bool = True
+    embedder: Embedder,
+    rows: Sequence[ImageRow],
+    progress: Progress | None = None,
+    final: bool = True,
+    total: int | None = None,
 ) -> EmbeddedRows:
     """Embed rows in order. Where only the head was trained, the backbone's features come from the cache.
 
     ``final=False`` says that the weights will change again, so that exporting them for a faster engine is a waste.
+    ``total`` is the number of rows of which these are a part, so that every part is computed by the same engine.
     """
     if embedder.trained != "all":
-        features = cached_features(embedder, rows, progress)
+        features = cached_features(embedder, rows, progress, total=total)
         return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
-    engine = feature_engine(embedder, len(rows)) if final else TorchEngine(embedder)
+    engine = feature_engine(embedder, total or len(rows)) if final else TorchEngine(embedder)
     loader = image_loader(ImageDataset(rows, embedder.preprocessing), 64)
     vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
     good: list[int] = []

@@ -34,10 +34,17 @@ class Features:
 
 
 def cached_features(
-    embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, folder: Path | None = None
+    embedder: Embedder,
+    rows: Sequence[ImageRow],
+    progress: Progress | None = None,
+    folder: Path | None = None,
+    total: int | None = None,
 ) -> Features:
-    """Return the backbone's pooled features of every row, computing only those the cache does not have."""
-    engine = feature_engine(embedder, len(rows))
+    """Return the backbone's pooled features of every row, computing only those the cache does not have.
+
+    ``total`` is the number of rows of which these are a part, so that every part is computed by the same engine.
+    """
+    engine = feature_engine(embedder, total or len(rows))
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
     shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows

@@ -39,14 +39,14 @@ def gather_batches(embeddings: torch.Tensor, labels: torch.Tensor) -> tuple[torc
     In the backward pass each process receives the gradients that all of them have for its rows, summed.
     """
     sizes = _lengths(embeddings)
-    return _Gather.apply(embeddings, sizes), torch.cat(_all_gather(labels, sizes))  # type: ignore[return-value]
+    return _Gather.apply(embeddings, sizes), torch.cat(all_gather_rows(labels, sizes))  # type: ignore[return-value]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, embeddings: torch.Tensor, sizes: list[int]) -> torch.Tensor:
         ctx.sizes = sizes
-        return torch.cat(_all_gather(embeddings, sizes))
+        return torch.cat(all_gather_rows(embeddings, sizes))
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -66,8 +66,8 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
     return [int(size) for size in torch.cat(every)]
 
 
-def _all_gather(tensor: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
-    """Return every process's tensor; shorter ones travel padded, because all_gather wants equal shapes."""
+def all_gather_rows(tensor: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
+    """Return every process's tensor, of these lengths; they travel padded, because all_gather wants equal shapes."""
     padded = tensor.new_zeros(max(sizes), *tensor.shape[1:])
     padded[: len(tensor)] = tensor.detach()
     every = [torch.empty_like(padded) for _ in sizes]

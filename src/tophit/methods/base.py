@@ -10,11 +10,16 @@ from torch import nn
 
 @dataclass
 class TrainingBatch:
-    """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from."""
+    """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from.
+
+    With many processes labels and rows are those of all of them, inputs this process's own part; ``parts`` are the
+    lengths of the parts.
+    """
 
     inputs: torch.Tensor
     labels: torch.Tensor
     rows: torch.Tensor
+    parts: list[int] | None = None
 
 
 class Method(Protocol):

@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from tophit.methods.base import TrainingBatch
+from tophit.methods.engine import Engine
+from tophit.methods.memory import BatchMemory
 
 
 class PlainMethod:
@@ -14,6 +16,8 @@ class PlainMethod:
 
     ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
     ``miner`` maps embeddings and labels to index tensors, triplets or pairs, that restrict the loss.
+    ``memory`` adds the loss of the batch against the embeddings of batches before it, for losses that take ``ref_emb``.
+    ``engine`` computes: many processes, chunks, mixed precision; without one it is plain PyTorch.
     """
 
     def __init__(
@@ -22,11 +26,15 @@ class PlainMethod:
         loss: nn.Module,
         optimizer: torch.optim.Optimizer,
         miner: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None = None,
+        memory: BatchMemory | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.embed = embed
         self.loss = loss
         self.optimizer = optimizer
         self.miner = miner
+        self.memory = memory
+        self.engine = engine or Engine()
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -39,20 +47,25 @@ class PlainMethod:
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""
         self.optimizer.zero_grad(set_to_none=True)
-        embeddings = self.embed(batch.inputs)
+        embeddings = self.engine.embed(self.embed, batch)
         if self.miner is None:
             loss = self.loss(embeddings, batch.labels)
         else:
             loss = self.loss(embeddings, batch.labels, self.miner(embeddings.detach(), batch.labels))
-        loss.backward()
-        self.optimizer.step()
+        if self.memory is not None:
+            loss = loss + self.memory.loss(self.loss, embeddings, batch.labels)
+        self.engine.backward(loss, self.optimizer)
+        self.engine.step(self.optimizer)
         return {"loss": loss.item()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loss and the optimizer; the embedder's is saved apart."""
-        return {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
+        state = {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return state if self.memory is None else {**state, "memory": self.memory.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore what ``state_dict`` returned."""
         self.loss.load_state_dict(state["loss"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"], self.optimizer.param_groups[0]["params"][0].device)

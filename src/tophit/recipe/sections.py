@@ -80,6 +80,20 @@ class Batches(Section):
         default=False, description="Fill groups up to per_class, repeating images of classes smaller than that."
     )
     size: int = Field(default=128, ge=1, description="Images in a random batch.")
+    chunk: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most images that pass through the embedder at once; a larger batch takes its memory and the same "
+        "gradients, the embedder running twice. Of each process.",
+    )
+
+
+class Memory(Section):
+    """XBM: each batch is also compared with those before it. For losses that compare images."""
+
+    size: int = Field(default=0, ge=0, description="Past embeddings to compare a batch with; 0: none.")
+    start: int = Field(default=0, ge=0, description="Steps before they are used, until embeddings move slowly.")
+    weight: float = Field(default=1.0, gt=0, description="Weight of the loss against the memory.")
 
 
 class Augment(Section):
@@ -122,7 +136,15 @@ class ProxyGroup(Section):
 class Optimizer(Section):
     """How weights move."""
 
-    name: Literal["adamw"] = Field(default="adamw", description="The optimizer.")
+    name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="The optimizer.")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum (for sgd).")
+    clip: float | None = Field(default=None, gt=0, description="Longest gradient: longer ones are scaled down to it.")
+    ema: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Evaluate and keep a moving average of the weights, which keeps this share at each step; 0: none.",
+    )
     backbone: BackboneGroup = BackboneGroup()
     head: HeadGroup = HeadGroup()
     proxies: ProxyGroup = ProxyGroup()
@@ -135,7 +157,20 @@ class Schedule(Section):
     warmup_epochs: int = Field(
         default=1, ge=0, description="First epochs in which only head and proxies learn (for 'all')."
     )
-    decay: Literal["none", "cosine"] = Field(default="cosine", description="How learning rates fall from step to step.")
+    decay: Literal["none", "cosine", "step", "multi-step"] = Field(
+        default="cosine", description="How learning rates fall: along a cosine each step, or at epochs, by gamma."
+    )
+    step_epochs: int = Field(default=10, ge=1, description="Epochs between falls (for step).")
+    milestones: tuple[int, ...] = Field(default=(), description="Epochs after which rates fall (for multi-step).")
+    gamma: float = Field(default=0.1, gt=0, le=1, description="What a fall leaves of a rate (for step, multi-step).")
+    lr_warmup_steps: int = Field(default=0, ge=0, description="First steps, in which learning rates rise from 0.")
+    lr_warmup_epochs: float = Field(default=0.0, ge=0, description="The same in epochs; the longer of both counts.")
+    patience: int | None = Field(
+        default=None, ge=1, description="Stop after so many evaluations without a better one; none: never."
+    )
+    stop_above: float | None = Field(
+        default=None, description="A loss above this counts as exploded and stops the run, as one that is not a number."
+    )
 
 
 class Evaluation(Section):
@@ -147,6 +182,10 @@ class Evaluation(Section):
         pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)$",
         description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
+    select_on: Literal["validation", "test"] = Field(
+        default="validation",
+        description="Classes that choose the best epoch. 'test' is what many papers do; its results are optimistic.",
+    )
 
 
 class Checkpoint(Section):
@@ -157,6 +196,7 @@ class Checkpoint(Section):
         ge=0,
         description="Most minutes between checkpoints; each evaluated epoch writes one too. 0: every step.",
     )
+    keep: int = Field(default=2, ge=1, description="How many of the last checkpoints to keep.")
 
 
 class Recipe(Section):
@@ -164,12 +204,19 @@ class Recipe(Section):
 
     seed: int = Field(default=0, ge=0, description="Fixes everything random.")
     device: str = Field(default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="What the embedder computes in; fp16 scales the loss. Losses are always fp32."
+    )
+    log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
+        default=("tensorboard",), description="Where metrics go besides metrics.jsonl; the package must be installed."
+    )
     data: Data
     embedder: Embedder = Embedder()
     loss: Loss = ProxyAnchor()
     miner: Miner = NoMiner()
     method: Method = Plain()
     batches: Batches = Batches()
+    memory: Memory = Memory()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()

@@ -1,36 +1,38 @@
 """The training loop: epochs of steps, evaluations, checkpoints; interrupted anywhere, it continues exactly."""
 
-import hashlib
 import math
 import shlex
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from tophit import interrupts
-from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
-from tophit.data.merge import merge_classes
-from tophit.data.splits import hold_out_validation
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, build_embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
+from tophit.training.checkpoints import is_disk_full
+from tophit.training.ema import WeightAverage
+from tophit.training.engine import check_chunks, choose_device, on_first, start_engine
+from tophit.training.evaluate import metrics_of_vectors
+from tophit.training.log import Log
 from tophit.training.methods import build_method
-from tophit.training.optimizer import learning_rate_factor
+from tophit.training.optimizer import rate_factor
 from tophit.training.proxies import count_centres, save_proxies
-from tophit.training.run import Log, Run
+from tophit.training.rows import has_pairs, rows_of
+from tophit.training.run import Run
+from tophit.training.sharding import shared_embeddings
 from tophit.training.sources import BadImages, FeatureSource, ImageSource
+from tophit.training.stopping import Stop, stop_signals
+
+_SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> dict[str, Any]:
@@ -57,6 +59,7 @@ class _Position:
     batch: int = 0  # batches of this epoch already learned from
     best_value: float = -math.inf
     best_epoch: int = 0
+    worse: int = 0  # evaluations since the best one
     seconds: float = 0.0
     bad: dict[int, str] = field(default_factory=dict)
 
@@ -65,111 +68,170 @@ class _Training:
     """One run in progress."""
 
     def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
-        self.run, self.recipe, self.view = run, recipe, view
+        check_chunks(recipe)
+        self.run, self.recipe = run, recipe
+        self.engine = start_engine(recipe)
+        self.first = self.engine.rank == 0  # only the first process writes and shows anything
+        self.view = view = view if self.first else View()
         torch.manual_seed(recipe.seed)
-        manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
-        self.manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
-        self.validation = self.manifest.where("validation")
-        train_rows = merge_classes(_training_rows(self.manifest), recipe.data.merge_classes)
-        self.selects = _has_pairs(self.validation)
-        if self.selects:
-            view.note(
-                f"{len(set(self.validation.labels))} classes ({len(self.validation)} images) are held out of training "
-                "to choose the best epoch."
-            )
-        elif recipe.data.validation_share:
-            view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
-        self.embedder = make_embedder(recipe)
+        self.rows = rows_of(recipe)
+        self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
+        self.selects = has_pairs(self.selection)
+        self._note_selection()
+        self.embedder = make_embedder(recipe, device=self.engine.device)
         self.embedder.trained = recipe.embedder.trainable
+        self.engine.shares(self.embedder.parameters(), self.embedder.dim)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
-        self.source = self._make_source(train_rows)
-        self.method: Method = build_method(recipe, self.embedder, self.source)
+        self.source = self._make_source(self.rows.train)
+        self.method: Method = build_method(recipe, self.embedder, self.source, self.engine)
+        learned = self.embedder if self.embedder.trained == "all" else self.embedder.head
+        self.average = WeightAverage(learned, recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
+        self.backbone_learns: bool | None = None
         log_bytes = self._restore()
-        run.begin(recipe)
-        self.log = Log(run, log_bytes, self.position.step)
-        self.last_save = self.started = time.monotonic()
+        self.log: Log | None = None
+        if self.first:
+            run.begin(recipe)
+            self.log = Log(run, recipe, log_bytes, self.position.step)
+        self.last_save = self.last_shown = self.started = time.monotonic()
         self.seconds_before = self.position.seconds
+        self.shown_step = self.position.step
+
+    def _note_selection(self) -> None:
+        classes, images = len(set(self.selection.labels)), len(self.selection)
+        if self.selects and self.recipe.evaluation.select_on == "test":
+            self.view.note(
+                f"The best epoch is chosen on the {classes} test classes: what is then measured on them is optimistic."
+            )
+        elif self.selects:
+            self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
+        elif self.recipe.data.validation_share:
+            self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
 
     def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(self.recipe, self.embedder, train, self.validation, self.bad, progress)
-        return ImageSource(self.recipe, self.embedder, train, self.validation, self.bad)
+            return FeatureSource(self.recipe, self.embedder, train, self.selection, self.bad, progress, self.engine)
+        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.engine)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
         try:
             interrupts.check()
-            with _stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
-                while self.position.epoch < self.recipe.schedule.epochs:
+            with stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
+                while self.position.epoch < self.recipe.schedule.epochs and not self._is_patience_over():
                     self._learn_epoch(stop)
             result = self._result()
-            self.run.write_result(result)
+            if self.first:
+                self.run.write_result(result)
             return result
         except KeyboardInterrupt:
             if not self.run.checkpoint_path.is_file():
                 raise
             raise self._interrupted() from None
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            raise TophitError(
+                f"The disk of {self.run.folder} is full. {self._last_checkpoint()} Make room, then continue with: "
+                f"{self._resume_command()}"
+            ) from error
         finally:
-            self.log.close()
+            self._close_log()
 
-    def _learn_epoch(self, stop: "_Stop") -> None:
+    def _close_log(self) -> None:
+        try:
+            if self.log is not None:
+                self.log.close()
+        except OSError:  # a full disk was told already, or costs a log its last lines
+            pass
+
+    def _is_patience_over(self) -> bool:
+        patience = self.recipe.schedule.patience
+        return patience is not None and self.selects and self.position.worse >= patience
+
+    def _learn_epoch(self, stop: Stop) -> None:
         position = self.position
         self._set_modes()
         self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
+            self.engine.stop_asked = stop.asked
             if len(batch.labels):
                 self._learn_step(batch)
             position.step += 1
             position.batch += 1
-            if stop.asked:
+            self.engine.stop_asked = stop.asked  # in one process a stop is known at once
+            if self.engine.stop:
                 self._save()
                 raise self._interrupted()
-            if time.monotonic() - self.last_save >= 60 * self.recipe.checkpoint.minutes:
+            if self.first and time.monotonic() - self.last_save >= 60 * self.recipe.checkpoint.minutes:
                 self._save()
         position.epoch, position.batch = position.epoch + 1, 0
         last = position.epoch == self.recipe.schedule.epochs
         if last or position.epoch % self.recipe.evaluation.every == 0:
-            self._evaluate()
+            with self.average.in_place() if self.average else nullcontext():
+                self._evaluate()
             self._save()
 
+    def _resume_command(self) -> str:
+        return f"tophit train --resume {shlex.quote(str(self.run.folder))}"
+
     def _interrupted(self) -> Interrupted:
-        command = f"tophit train --resume {shlex.quote(str(self.run.folder))}"
-        return Interrupted(f"Stopped at step {self.position.step}. Continue with: {command}")
+        return Interrupted(f"Stopped at step {self.position.step}. Continue with: {self._resume_command()}")
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the parameter groups of all optimizers."""
         return [group for optimizer in self.method.optimizers for group in optimizer.param_groups]
 
     def _learn_step(self, batch: TrainingBatch) -> None:
-        factor = learning_rate_factor(self.recipe.schedule.decay, self.position.step / self.total_steps)
+        step = self.position.step
+        factor = rate_factor(self.recipe.schedule, step, len(self.source.sampler))
         for group, lr in zip(self._groups(), self.base_lrs, strict=True):
             group["lr"] = lr * factor
-        step = self.position.step + 1
         try:
             values = self.method.step(batch)
         except NonFinite as error:
-            raise TophitError(
-                f"Step {step} was not taken. {error} The last good checkpoint is in {self.run.folder}."
-            ) from error
-        loss = float(values["loss"])
-        if not math.isfinite(loss):
-            raise TophitError(
-                f"The loss became {loss} at step {step}; lower optimizer.head.lr or "
-                f"optimizer.backbone.lr. The last good checkpoint is in {self.run.folder}."
-            )
+            raise TophitError(f"Step {step + 1} was not taken. {error} {self._where_and_what(batch)}") from error
+        if self.average is not None:
+            self.average.update()
+        loss, highest = float(values["loss"]), self.recipe.schedule.stop_above
+        if not math.isfinite(loss) or (highest is not None and loss > highest):
+            raise self._exploded(loss, batch)
+        if self.log is None:
+            return
         if "warning" in values:
-            self.view.note(f"Step {step}: {values['warning']}")
-        self.log.write(step, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
-        self.view.step(loss)
+            self.view.note(f"Step {step + 1}: {values['warning']}")
+        self.log.write(step + 1, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
+        now = time.monotonic()
+        if now - self.last_shown >= _SHOW_EVERY or step + 1 == self.total_steps:
+            self.view.step(loss, step + 1 - self.shown_step)
+            self.last_shown, self.shown_step = now, step + 1
+
+    def _exploded(self, loss: float, batch: TrainingBatch) -> TophitError:
+        return TophitError(
+            f"The loss became {loss} at step {self.position.step + 1}; lower optimizer.head.lr or "
+            f"optimizer.backbone.lr, or set optimizer.clip. {self._where_and_what(batch)}"
+        )
+
+    def _where_and_what(self, batch: TrainingBatch) -> str:
+        """Return what one needs to look into a step that failed: the last checkpoint and the batch's images."""
+        files = self.source.paths(batch.rows)
+        shown = ", ".join(str(path) for path in files[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
+        return f"{self._last_checkpoint()} The batch's images: {shown}"
+
+    def _last_checkpoint(self) -> str:
+        found = self.run.checkpoint_path.is_file()
+        return f"The last good checkpoint is in {self.run.folder}." if found else "There is no checkpoint yet."
 
     def _set_modes(self) -> None:
         """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
         recipe = self.recipe
         learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
+        if self.embedder.training and learns == self.backbone_learns:
+            return  # as it was: hundreds of modules are not set again for an epoch of a few steps
+        self.backbone_learns = learns
         self.embedder.backbone.requires_grad_(learns)
         self.embedder.train()
         if not learns or recipe.embedder.freeze_batch_norm:
@@ -178,161 +240,135 @@ class _Training:
                     module.eval()
 
     def _evaluate(self) -> None:
-        """Measure on the validation classes and keep the embedder if it is the best so far (or there are none)."""
+        """Measure on the classes that select, and keep the embedder if it is the best so far (or there are none)."""
         position = self.position
         if not self.selects:
             position.best_epoch = position.epoch
             self._keep_best()
             return
-        name = self.recipe.evaluation.metric
+        name, part = self.recipe.evaluation.metric, self.recipe.evaluation.select_on
         embedded = self.source.validation_vectors()
         for row, reason in embedded.bad.items():
-            self.bad.add(self.validation.number(row), reason)
-        metrics = metrics_of_vectors(embedded.vectors, [self.validation.rows[i] for i in embedded.rows], metrics=[name])
-        self.log.write(position.step, {"epoch": position.epoch, **{f"validation/{k}": v for k, v in metrics.items()}})
+            self.bad.add(self.selection.number(row), reason)
+        rows = [self.selection.rows[i] for i in embedded.rows]
+        metrics = on_first(self.engine, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
+        if self.log is not None:
+            self.log.write(position.step, {"epoch": position.epoch, **{f"{part}/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
+        position.worse += 1
         if metrics[name] >= position.best_value:  # of equals the later one, which has learned more
+            position.worse = 0 if metrics[name] > position.best_value else position.worse
             position.best_value, position.best_epoch = metrics[name], position.epoch
             self._keep_best()
 
     def _keep_best(self) -> None:
-        self.embedder.save(self.run.best)
-        save_proxies(self.method.loss, self.source.class_names, self.run.best)
+        if self.first:
+            self.embedder.save(self.run.best)
+            save_proxies(self.method.loss, self.source.class_names, self.run.best)
 
     def _result(self) -> dict[str, Any]:
-        position = self.position
+        position, on_test = self.position, self.recipe.evaluation.select_on == "test"
+        chosen = {self.recipe.evaluation.metric: position.best_value} if self.selects else {}
         result: dict[str, Any] = {
             "best_epoch": position.best_epoch,
-            "validation": {self.recipe.evaluation.metric: position.best_value} if self.selects else {},
+            "validation": {} if on_test else chosen,
             "steps": position.step,
             "seconds": round(self._seconds(), 1),
         }
+        if on_test:
+            result["optimistic"] = "the best epoch was chosen on the test classes"
+        if position.epoch < self.recipe.schedule.epochs:
+            result["stopped_early"] = position.epoch
+        on_first(self.engine, lambda: None)  # the best embedder is whole before others read it
         result |= count_centres(self.run.folder)
-        test = self.manifest.where("test")
+        test = self.rows.test
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random":
-            result |= self._test(make_embedder(self.recipe, head=False), test, "before", "before_intervals")
-        self.run.write_bad_images(self.bad.reasons)
+            before = make_embedder(self.recipe, head=False, device=self.engine.device)
+            result |= self._test(before, test, "before", "before_intervals")
+        if self.first:
+            self.run.write_bad_images(self.bad.reasons)
         return result
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
         """Measure an embedder on the test classes; nothing if no class has two images."""
-        if not _has_pairs(test):
+        if not has_pairs(test):
             return {metrics_name: {}, intervals_name: {}}
-        metrics = evaluate_rows(
-            embedder,
-            test.rows,
-            confidence=0.95,
+        embedded = shared_embeddings(self.engine, embedder, test.rows, self.view.track("Test"))
+        for row, reason in embedded.bad.items():
             # Once the training is done, a bad test image must not cost its result.
-            on_bad=lambda row, reason: self.bad.add(test.number(row), reason, enforce=False),
-            progress=self.view.track("Test"),
-        )
-        return {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            self.bad.add(test.number(row), reason, enforce=False)
+
+        def measure() -> dict[str, Any]:
+            metrics = metrics_of_vectors(embedded.vectors, [test.rows[i] for i in embedded.rows], 0.95)
+            return {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+
+        return on_first(self.engine, measure)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
     def _save(self) -> None:
         """Write everything that is needed to continue exactly."""
+        if self.log is None:
+            return
         self.position.seconds = self._seconds()
         self.position.bad = self.bad.reasons
-        self.run.save_checkpoint(
-            {
-                "data": _data_digest(self.manifest),
-                "position": vars(self.position),
-                "embedder": _learned_state(self.embedder),
-                "method": self.method.state_dict(),
-                "random": torch.get_rng_state(),
-                "log_bytes": self.log.flush(),
-            }
-        )
+        learned = _learned_state(self.embedder)
+        if not all(bool(value.isfinite().all()) for value in learned.values()):
+            raise TophitError(
+                f"The weights are no longer finite numbers at step {self.position.step}: training diverged; lower the "
+                f"learning rates. {self._last_checkpoint()}"
+            )
+        device = self.embedder.device
+        state = {
+            "data": self.rows.digest(),
+            "position": vars(self.position),
+            "embedder": learned,
+            "method": self.method.state_dict(),
+            "engine": self.engine.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "random": torch.get_rng_state(),
+            "random_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "log_bytes": self.log.flush(),
+        }
+        self.run.save_checkpoint(state, self.recipe.checkpoint.keep)
         self.last_save = time.monotonic()
 
     def _restore(self) -> int:
         """Load the checkpoint, if there is one, and return how much of the log belongs to it."""
-        state = self.run.load_checkpoint()
+        state = self.run.load_checkpoint(self.view.note)
         if state is None:
             return 0
-        if state["data"] != _data_digest(self.manifest):
+        if state["data"] != self.rows.digest():
             raise TophitError(
-                f"The images or labels of {self.manifest.source} are not those that the run in {self.run.folder} began "
-                "with, so it can't be continued; put them back, or start a new run."
+                f"The images or labels of {self.rows.whole.source} are not those that the run in {self.run.folder} "
+                "began with, so it can't be continued; put them back, or start a new run."
             )
         self.position = _Position(**state["position"])
         self.embedder.load_state_dict(state["embedder"], strict=False)
         self.method.load_state_dict(state["method"])
+        self.engine.load_state_dict(state["engine"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["random"])
+        if state["random_device"] is not None and self.embedder.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
 
 
-def make_embedder(recipe: Recipe, head: bool = True) -> Embedder:
+def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:
     """Build the recipe's embedder as it is before training, with an untrained head or with none."""
     fields = recipe.embedder
     dim = fields.dim if head else None
     embedder = build_embedder(
         fields.backbone, fields.weights, fields.pooling, fields.p, dim, fields.size, fields.crop, fields.squash
     )
-    return embedder.to(choose_device(recipe.device))
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the named device; ``auto`` takes a GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"The device '{name}' is not to be had here: {str(error).splitlines()[0]}") from error
+    return embedder.to(device or choose_device(recipe.device))
 
 
 def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
     """Return the weights that training changes: a frozen backbone is built again from the recipe."""
     state = embedder.state_dict()
     return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}
-
-
-def _has_pairs(manifest: Manifest) -> bool:
-    """Say whether there is anything to find: a class with two images."""
-    return len(manifest) > len(set(manifest.labels))
-
-
-def _data_digest(manifest: Manifest) -> str:
-    """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
-    rows = [(row.path.name, row.label, row.split, row.box) for row in manifest]
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
-
-
-def _training_rows(manifest: Manifest) -> Manifest:
-    train = manifest.where("train")
-    if len(set(train.labels)) < 2:
-        raise TophitError(
-            f"{manifest.source}: training needs images of at least two classes in the split 'train', "
-            f"there are {len(set(train.labels))} (rows without a split are for testing)."
-        )
-    return train
-
-
-class _Stop:
-    asked = False
-
-
-@contextmanager
-def _stop_signals() -> Iterator[_Stop]:
-    """Turn the first Ctrl-C or SIGTERM into a stop after the current step; a second one stops at once."""
-    stop = _Stop()
-
-    def ask(signum: int, frame: FrameType | None) -> None:
-        if stop.asked:
-            raise KeyboardInterrupt
-        stop.asked = True
-
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever runs it handles signals
-        before = {}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

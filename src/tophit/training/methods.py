@@ -6,7 +6,7 @@ from torch import nn
 
 from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
-from tophit.methods import GenerationMethod, Method, PlainMethod, ProjectionMethod
+from tophit.methods import BatchMemory, Engine, GenerationMethod, Method, PlainMethod, ProjectionMethod
 from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe, make_recipe
@@ -18,23 +18,40 @@ from tophit.training.miners import build_miner
 from tophit.training.optimizer import make_optimizer
 from tophit.training.sources import Source
 
-MethodMaker = Callable[[Recipe, Embedder, Source, nn.Module], Method]
+MethodMaker = Callable[[Recipe, Embedder, Source, nn.Module, Engine], Method]
+# Losses that need no more than labels to compare a batch with a memory.
+_TAKE_MEMORY = ("topk-precision", "pnp", "smooth-ap", "contrastive", "triplet", "margin", "lifted-structure")
 
 
-def build_method(recipe: Recipe, embedder: Embedder, source: Source) -> Method:
+def build_method(recipe: Recipe, embedder: Embedder, source: Source, engine: Engine) -> Method:
     """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
+    if recipe.memory.size and recipe.method.name != "plain":
+        raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
-    return _MAKERS[recipe.method.name](recipe, embedder, source, loss)
+    return _MAKERS[recipe.method.name](recipe, embedder, source, loss, engine)
 
 
-def _plain(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+def _plain(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
     miner = build_miner(recipe.miner, getattr(loss, "normalize", True))
     if miner is not None and hasattr(loss, "proxies"):
         raise UsageError(
             f"miner.name: the loss {recipe.loss.name} compares images with proxies, not with each other, so there is "
             "nothing to mine; write 'miner: none' or take another loss."
         )
-    return PlainMethod(embed_for(loss, source), loss, make_optimizer(recipe, embedder, loss), miner)
+    optimizer = make_optimizer(recipe, embedder, loss)
+    return PlainMethod(embed_for(loss, source), loss, optimizer, miner, _memory(recipe), engine)
+
+
+def _memory(recipe: Recipe) -> BatchMemory | None:
+    section, name = recipe.memory, recipe.loss.name
+    if not section.size:
+        return None
+    if name not in _TAKE_MEMORY and name != "pml/NAME":
+        raise UsageError(
+            f"memory.size: the loss {name} compares no image with those of other batches; take one of "
+            f"{', '.join(_TAKE_MEMORY)}, or leave memory out."
+        )
+    return BatchMemory(section.size, section.start, section.weight)
 
 
 def embed_for(loss: nn.Module, source: Source) -> Callable:
@@ -42,7 +59,7 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
-def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
     section, sampler = recipe.method, source.sampler
     if not isinstance(section, Projection) or not isinstance(sampler, RepresentativeBatchSampler):
         raise TypeError("the method projection needs its own section and sampler")
@@ -57,10 +74,11 @@ def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
         section.proximal_in_first_cycle,
         section.near,
         section.far,
+        engine,
     )
 
 
-def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module) -> Method:
+def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
     section = recipe.method
     if not isinstance(section, Generation):
         raise TypeError("the method generation needs its own section")
@@ -85,6 +103,7 @@ def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
         hard_loss,
         settings,
         embedder.device,
+        engine,
     )
 
 

@@ -7,21 +7,39 @@ from torch import nn
 
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe
+from tophit.recipe.sections import Schedule
 
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return AdamW with the groups backbone (if it is trainable), head and the loss's own parameters."""
-    groups = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
+    """Return the optimizer with the groups backbone (if it is trainable), head and the loss's own parameters."""
+    sections = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
     if recipe.embedder.trainable == "all":
-        groups.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
-    return torch.optim.AdamW(
-        [
-            {"params": list(module.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}
-            for module, settings in groups
-        ]
-    )
+        sections.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
+    groups = [
+        {"params": list(module.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}
+        for module, settings in sections
+    ]
+    if recipe.optimizer.name == "sgd":
+        return torch.optim.SGD(groups, momentum=recipe.optimizer.momentum)
+    return (torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW)(groups)
 
 
 def learning_rate_factor(decay: str, progress: float) -> float:
     """Return the factor on every learning rate at a share of all steps: 1 to 0 along a cosine, or always 1."""
     return 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1.0
+
+
+def rate_factor(schedule: Schedule, step: int, steps_per_epoch: int) -> float:
+    """Return the factor on every learning rate at a step, from 0.
+
+    In the warm-up, of W steps, it is multiplied by (step + 1) / W.
+    """
+    epoch = step // steps_per_epoch
+    if schedule.decay == "step":
+        factor = schedule.gamma ** (epoch // schedule.step_epochs)
+    elif schedule.decay == "multi-step":
+        factor = schedule.gamma ** sum(epoch >= milestone for milestone in schedule.milestones)
+    else:
+        factor = learning_rate_factor(schedule.decay, step / (schedule.epochs * steps_per_epoch))
+    warmup = max(schedule.lr_warmup_steps, round(schedule.lr_warmup_epochs * steps_per_epoch))
+    return factor * (step + 1) / warmup if step < warmup else factor

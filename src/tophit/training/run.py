@@ -2,19 +2,18 @@
 
 import csv
 import json
-import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
 from tophit.data.splits import hold_out_validation
-from tophit.errors import TophitError, UsageError
+from tophit.errors import UsageError
 from tophit.files import replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
+from tophit.training.checkpoints import Checkpoints
 
 
 @dataclass(frozen=True)
@@ -77,22 +76,13 @@ class Run:
         with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("row", "reason"), *reasons.items()])
 
-    def save_checkpoint(self, state: dict[str, Any]) -> None:
-        """Write the checkpoint; the one before stays until this one is whole on disk."""
-        with replace_file(self.checkpoint_path) as temporary:
-            torch.save(state, temporary)
+    def save_checkpoint(self, state: dict[str, Any], keep: int = 1) -> None:
+        """Write a checkpoint and keep so many of the last ones."""
+        Checkpoints(self.folder, keep).save(state)
 
-    def load_checkpoint(self) -> dict[str, Any] | None:
-        """Return the last checkpoint's tensors and plain values, or None if there is none."""
-        path = self.checkpoint_path
-        if not path.is_file():
-            return None
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises a handful of unrelated types for a damaged file
-            raise TophitError(
-                f"The checkpoint {path} can't be read ({error}); delete it to start the run anew."
-            ) from error
+    def load_checkpoint(self, note: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
+        """Return the last whole checkpoint's tensors and plain values, or None if there is none."""
+        return Checkpoints(self.folder).load(note)
 
 
 def data_of_run(model: str, data: str) -> Manifest:
@@ -103,34 +93,3 @@ def data_of_run(model: str, data: str) -> Manifest:
     recipe = run.recipe()
     manifest = open_data(data, recipe.data.test_share, recipe.seed)
     return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
-
-
-class Log:
-    """The run's log: JSON lines and TensorBoard. A resumed run drops the lines written after its checkpoint."""
-
-    def __init__(self, run: Run, keep_bytes: int, step: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        run.log_path.touch()
-        os.truncate(run.log_path, min(keep_bytes, run.log_path.stat().st_size))
-        self._file = run.log_path.open("a", encoding="utf-8")
-        self._board = SummaryWriter(run.folder / "tensorboard", purge_step=step + 1)
-
-    def write(self, step: int, values: dict[str, Any]) -> None:
-        """Append one line; numbers also go to TensorBoard."""
-        self._file.write(json.dumps({"step": step, **values}) + "\n")
-        for name, value in values.items():
-            if isinstance(value, float):
-                self._board.add_scalar(name, value, step)
-
-    def flush(self) -> int:
-        """Write through to the disk and return the log's length in bytes."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._board.flush()
-        return self._file.tell()
-
-    def close(self) -> None:
-        """Close both."""
-        self._file.close()
-        self._board.close()

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -10,14 +11,14 @@ import torch
 
 from tophit.batches import BalancedBatchSampler, RandomBatchSampler, RepresentativeBatchSampler
 from tophit.data.dataset import Augmentation, Batch, ImageDataset, collate, image_loader
-from tophit.data.embedding import EmbeddedRows, embed_rows
-from tophit.data.features import cached_features
+from tophit.data.embedding import EmbeddedRows
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError, UsageError
-from tophit.methods import TrainingBatch
+from tophit.methods import Engine, TrainingBatch
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.recipe import Recipe
+from tophit.training.sharding import shared_embeddings, shared_features
 
 Sampler = BalancedBatchSampler | RandomBatchSampler | RepresentativeBatchSampler
 
@@ -66,6 +67,10 @@ class Source(Protocol):
         """Embed the validation rows with the embedder as it is now."""
         ...
 
+    def paths(self, rows: torch.Tensor) -> list[Path]:
+        """Return the files of rows of a batch."""
+        ...
+
 
 def make_sampler(recipe: Recipe, labels: Sequence[int]) -> Sampler:
     """Return the batch sampler the recipe names."""
@@ -102,12 +107,15 @@ class FeatureSource:
         validation: Manifest,
         bad: BadImages,
         progress: Progress | None,
+        engine: Engine,
     ) -> None:
-        features = cached_features(embedder, train.rows, progress)
+        features = shared_features(engine, embedder, train.rows, progress)
         for row, reason in features.bad.items():
             bad.add(train.number(row), reason)
         self.embedder = embedder
-        self.validation = cached_features(embedder, validation.rows, progress)
+        self.engine = engine
+        self.validation = shared_features(engine, embedder, validation.rows, progress)
+        self.files = [train.rows[i].path for i in features.rows]
         self.features = torch.from_numpy(features.values).to(embedder.device)
         names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
         self.class_names = names.tolist()
@@ -118,7 +126,13 @@ class FeatureSource:
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of features from number ``first`` on."""
         for rows in row_batches(self.sampler, epoch, first):
-            yield TrainingBatch(self.features[rows], self.labels[rows], torch.as_tensor(rows))
+            index = torch.as_tensor(rows)
+            if self.engine.world == 1:
+                yield TrainingBatch(self.features[index], self.labels[index], index)
+            else:
+                own = torch.as_tensor(self.engine.part_of(rows), dtype=torch.int64)
+                parts = self.engine.part_sizes(len(rows))
+                yield TrainingBatch(self.features[own], self.labels[index], index, parts)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map features (N, channels) to embeddings (N, dim)."""
@@ -133,13 +147,24 @@ class FeatureSource:
         features = self.validation
         return EmbeddedRows(self.embedder.embed_arrays(features.values), features.rows, features.bad)
 
+    def paths(self, rows: torch.Tensor) -> list[Path]:
+        """Return the files of rows of a batch."""
+        return [self.files[row] for row in rows.tolist()]
+
 
 class ImageSource:
     """Images read and augmented anew each epoch, for training the whole network."""
 
     def __init__(
-        self, recipe: Recipe, embedder: Embedder, train: Manifest, validation: Manifest, bad: BadImages
+        self,
+        recipe: Recipe,
+        embedder: Embedder,
+        train: Manifest,
+        validation: Manifest,
+        bad: BadImages,
+        engine: Engine,
     ) -> None:
+        self.engine = engine
         self.embedder = embedder
         self.train = train
         self.validation = validation
@@ -154,25 +179,34 @@ class ImageSource:
         self.sampler = make_sampler(recipe, labels.tolist())
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
-        """Yield an epoch's batches of images from number ``first`` on."""
+        """Yield an epoch's batches of images from number ``first`` on; the engine moves them to its device."""
         device = self.embedder.device
         for batch in self._read(epoch, first):
-            for row, reason in batch.bad.items():
+            rows, bad, parts = self._of_all(batch)
+            for row, reason in bad.items():
                 self.bad.add(self.train.number(row), reason)
-            rows = torch.as_tensor(batch.rows, dtype=torch.int64)
-            yield TrainingBatch(batch.images.to(device), self.labels[rows].to(device), rows)
+            yield TrainingBatch(batch.images, self.labels[rows].to(device), rows, parts)
+
+    def _of_all(self, batch: Batch) -> tuple[torch.Tensor, dict[int, str], list[int] | None]:
+        """Return the rows and bad images of all processes' parts of a batch, and the lengths of the parts."""
+        if self.engine.world == 1:
+            return torch.as_tensor(batch.rows, dtype=torch.int64), batch.bad, None
+        every = self.engine.gather_objects((batch.rows.tolist(), batch.bad))
+        rows = [row for part, _ in every for row in part]
+        bad = {row: reason for _, part in every for row, reason in part.items()}
+        return torch.as_tensor(rows, dtype=torch.int64), bad, [len(part) for part, _ in every]
 
     def _read(self, epoch: int, first: int) -> Iterator[Batch]:
         rows = row_batches(self.sampler, epoch, first)
         if not isinstance(self.sampler, RepresentativeBatchSampler):
             self.dataset.epoch = epoch
-            yield from image_loader(self.dataset, list(rows), self.workers)
+            yield from image_loader(self.dataset, [self.engine.part_of(batch) for batch in rows], self.workers)
             return
         # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
                 self.dataset.epoch = self.sampler.drawn  # a representative gets a new random view in every batch
-                yield collate(list(pool.map(self.dataset.__getitem__, batch)))
+                yield collate(list(pool.map(self.dataset.__getitem__, self.engine.part_of(batch))))
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
@@ -184,4 +218,8 @@ class ImageSource:
 
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""
-        return embed_rows(self.embedder, self.validation.rows, final=False)
+        return shared_embeddings(self.engine, self.embedder, self.validation.rows, final=False)
+
+    def paths(self, rows: torch.Tensor) -> list[Path]:
+        """Return the files of rows of a batch."""
+        return [self.train.rows[row].path for row in rows.tolist()]

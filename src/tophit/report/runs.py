@@ -1,0 +1,72 @@
+"""The runs in a folder: what each is, how far it got, and its best metrics."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.markup import escape
+from rich.table import Column, Table
+
+from tophit.errors import UsageError
+
+
+def list_runs(folder: str | Path) -> list[dict[str, Any]]:
+    """Return a mapping a run, by the names of their folders; a run is a folder with a recipe.yaml that Tophit wrote."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.")
+    paths = sorted(path.parent for path in folder.rglob("recipe.yaml") if (path.parent / "metrics.jsonl").is_file())
+    return [_describe(path) for path in paths]
+
+
+def _describe(run: Path) -> dict[str, Any]:
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    lines = _lines(run / "metrics.jsonl")
+    name = recipe["evaluation"]["metric"]
+    part = recipe["evaluation"].get("select_on", "validation")
+    values = [line[f"{part}/{name}"] for line in lines if f"{part}/{name}" in line]
+    steps = [line for line in lines if "loss" in line]
+    answer: dict[str, Any] = {
+        "run": str(run),
+        "state": "stopped",
+        "loss_name": recipe["loss"]["name"],
+        "method": recipe.get("method", {}).get("name", "plain"),
+        "epoch": steps[-1]["epoch"] if steps else 0,
+        "epochs": recipe["schedule"]["epochs"],
+        "step": steps[-1]["step"] if steps else 0,
+        "metric": name,
+        "best": max(values, default=None),
+        "best_on": part,
+        "test": {},
+    }
+    if (run / "result.json").is_file():
+        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+        answer |= {"state": "finished", "test": result["test"], "optimistic": "optimistic" in result}
+    return answer
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a log; the last one may be half written while the run goes on."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
+
+
+def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
+    """Return runs as a table; a result whose epoch was chosen on the test classes is marked as optimistic."""
+    table = Table(
+        Column("run", overflow="fold"), "state", "loss", "method", "epoch", "best", "test recall@1", "test MAP@R"
+    )
+    for run in runs:
+        mark = " (optimistic)" if run.get("optimistic") else ""
+        best = "" if run["best"] is None else f"{run['best_on']} {run['metric']} {100 * run['best']:.1f}"
+        test = [f"{100 * run['test'][name]:.1f}{mark}" if run["test"] else "" for name in ("recall@1", "MAP@R")]
+        epoch = f"{run['epoch']}/{run['epochs']}"
+        table.add_row(escape(run["run"]), run["state"], run["loss_name"], run["method"], epoch, best, *test)
+    return table

@@ -1,0 +1,49 @@
+"""What a run learns from and is measured on: the rows of its manifest, split, merged and checked."""
+
+import hashlib
+from dataclasses import dataclass
+
+from tophit.data.folders import open_data
+from tophit.data.manifest import Manifest
+from tophit.data.merge import merge_classes
+from tophit.data.splits import hold_out_validation
+from tophit.errors import TophitError
+from tophit.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class RunRows:
+    """The whole manifest of a run and its three parts; ``train`` has merged classes if the recipe says so."""
+
+    whole: Manifest
+    train: Manifest
+    validation: Manifest
+    test: Manifest
+
+    def digest(self) -> str:
+        """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
+        rows = [(row.path.name, row.label, row.split, row.box) for row in self.whole]
+        return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def rows_of(recipe: Recipe) -> RunRows:
+    """Open a recipe's data and split it; raise if there is too little to learn from."""
+    manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
+    manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
+    train = merge_classes(_training_rows(manifest), recipe.data.merge_classes)
+    return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"))
+
+
+def has_pairs(manifest: Manifest) -> bool:
+    """Say whether there is anything to find: a class with two images."""
+    return len(manifest) > len(set(manifest.labels))
+
+
+def _training_rows(manifest: Manifest) -> Manifest:
+    train = manifest.where("train")
+    if len(set(train.labels)) < 2:
+        raise TophitError(
+            f"{manifest.source}: training needs images of at least two classes in the split 'train', "
+            f"there are {len(set(train.labels))} (rows without a split are for testing)."
+        )
+    return train

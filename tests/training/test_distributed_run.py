@@ -1,0 +1,66 @@
+"""torchrun with two processes: one run, the same log, weights and metrics as of one process."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+RECIPE: dict[str, Any] = {
+    "device": "cpu",
+    "embedder": {"backbone": "small", "weights": "random", "dim": 16, "size": 32, "trainable": "all"},
+    "loss": {"name": "pnp", "temperature": 0.1},
+    "batches": {"classes": 3, "per_class": 3, "chunk": 4},
+    # Adam would turn a rounding error into a step of the learning rate.
+    "optimizer": {"name": "sgd", "backbone": {"lr": 0.01}, "head": {"lr": 0.05}, "ema": 0.9, "clip": 1.0},
+    "schedule": {"epochs": 3, "warmup_epochs": 1, "lr_warmup_steps": 2},
+}
+
+
+def run(processes: int, *arguments: object, check: int = 0) -> subprocess.CompletedProcess[str]:
+    many = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "--", "tophit.cli"]
+    start = many if processes > 1 else ["-m", "tophit.cli"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "200"}
+    command = [sys.executable, *start, "train", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert (done.returncode != 0) == (check != 0), done.stdout + done.stderr
+    return done
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_two_processes_make_the_run_of_one(pictures: Path, tmp_path: Path) -> None:
+    """With an unreadable image, which only one of the processes meets."""
+    data = shutil.copytree(pictures, tmp_path / "data")
+    for name in ("class 1", "class 6"):
+        (data / name / "broken.png").write_text("text")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        yaml.safe_dump({**RECIPE, "data": {"manifest": str(data), "validation_share": 0.25, "max_bad_images": 4}})
+    )
+    run(1, recipe, "--run", tmp_path / "one")
+    done = run(2, recipe, "--run", tmp_path / "two")
+    assert done.stdout.count("steps in") == 1
+    one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
+    assert len(one) == len(two)
+    for a, b in zip(one, two, strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            assert a[name] == pytest.approx(b[name], abs=1e-5), (name, a, b)
+    assert (tmp_path / "one" / "bad_images.csv").read_text() == (tmp_path / "two" / "bad_images.csv").read_text()
+    first, second = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("one", "two"))
+    torch.testing.assert_close(first["embedder"], second["embedder"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(first["average"], second["average"], rtol=0, atol=1e-6)
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")]
+    assert results[0]["test"] == pytest.approx(results[1]["test"], abs=1e-6)
+    # An error is told and stops both.
+    strict = run(2, recipe, "--run", tmp_path / "strict", "--set", "data.max_bad_images=0", check=1)
+    assert "More unreadable images than data.max_bad_images allows" in strict.stderr
