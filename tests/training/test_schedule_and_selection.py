@@ -193,3 +193,9 @@ def test_the_help_imports_neither_torch_nor_fabric() -> None:
     code = "import sys, tophit, tophit.cli; print([n for n in ('torch', 'lightning_fabric') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_loss_that_compares_images_needs_two_of_a_class(pictures: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(pictures, loss={"name": "triplet"}, batches={"classes": 4, "per_class": 1})
+    with pytest.raises(UsageError, match=r"batches.per_class: the loss triplet compares images of one class"):
+        train(recipe, tmp_path / "run")

@@ -6,6 +6,7 @@ from torch import nn
 
 from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
+from tophit.losses.proxy_loss import ProxyLoss
 from tophit.methods import BatchMemory, Engine, GenerationMethod, Method, PlainMethod, ProjectionMethod
 from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
@@ -28,6 +29,12 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, engine: Eng
     if recipe.memory.size and recipe.method.name != "plain":
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
+    alone = recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1
+    if alone and not isinstance(loss, ProxyLoss) and not isinstance(recipe.loss, Peer):
+        raise UsageError(
+            f"batches.per_class: the loss {recipe.loss.name} compares images of one class, and a batch would hold one "
+            "of each; set it to 2 or more."
+        )
     return _MAKERS[recipe.method.name](recipe, embedder, source, loss, engine)
 
 
