@@ -1,10 +1,9 @@
 """Contrastive loss: pull pairs of one class together, push others apart up to a margin."""
 
 import torch
-from torch import nn
 
-from tophit.losses.candidates import IndicesTuple
-from tophit.losses.pairwise.tuples import Pair, Triplet, mean_or_zero, pair_distances, read_tuples
+from tophit.losses.pairwise.pair_loss import PairLoss
+from tophit.losses.pairwise.tuples import Tuples, mean_or_zero, pair_distances
 
 
 def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> torch.Tensor:
@@ -12,7 +11,7 @@ def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> t
     return torch.where(same, distances.square(), (margin - distances).clamp(min=0).square())
 
 
-class ContrastiveLoss(nn.Module):
+class ContrastiveLoss(PairLoss):
     """Contrastive loss (Hadsell et al., CVPR 2006), as the PROFS paper's Eq. 3.1 prints it.
 
         mean over pairs of  y d^2 + (1 - y) [margin - d]+^2,  d the Euclidean distance
@@ -30,24 +29,10 @@ class ContrastiveLoss(nn.Module):
     """
 
     def __init__(self, margin: float = 1.0, normalize: bool = True) -> None:
-        super().__init__()
+        super().__init__(normalize)
         self.margin = margin
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            terms = contrastive(*pair_distances(tuples), self.margin)
-            return mean_or_zero(terms, tuples.batch.queries)
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        terms = contrastive(*pair_distances(tuples), self.margin)
+        return mean_or_zero(terms, tuples.batch.queries)

@@ -3,11 +3,10 @@
 import math
 
 import torch
-from torch import nn
 
-from tophit.losses.candidates import IndicesTuple
 from tophit.losses.eager import eager
-from tophit.losses.pairwise.tuples import Pair, Triplet, distance, masks, read_tuples, squared_distances
+from tophit.losses.pairwise.pair_loss import PairLoss
+from tophit.losses.pairwise.tuples import Tuples, distance, masks, squared_distances
 
 
 @eager
@@ -31,7 +30,7 @@ def lifted_structure(
     return terms.clamp(min=0).square().sum() / (2 * pairs)
 
 
-class LiftedStructureLoss(nn.Module):
+class LiftedStructureLoss(PairLoss):
     """Lifted structure loss (Song et al., CVPR 2016).
 
     For each positive pair, a soft maximum over the negatives of either end pushes, the pair's distance pulls; the
@@ -49,31 +48,17 @@ class LiftedStructureLoss(nn.Module):
     """
 
     def __init__(self, alpha: float = 1.0, normalize: bool = False) -> None:
-        super().__init__()
+        super().__init__(normalize)
         self.alpha = alpha
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            x, y = tuples.batch.queries, tuples.batch.candidates
-            positive, negative = masks(tuples)
-            distances = distance(squared_distances(x, y))
-            if y is not x:  # rows and memory as one set, in which only pairs across count
-                positive, negative, distances = _joined(positive), _joined(negative), _joined(distances)
-            return lifted_structure(distances, positive | positive.T, negative | negative.T, self.alpha)
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        x, y = tuples.batch.queries, tuples.batch.candidates
+        positive, negative = masks(tuples)
+        distances = distance(squared_distances(x, y))
+        if y is not x:  # rows and memory as one set, in which only pairs across count
+            positive, negative, distances = _joined(positive), _joined(negative), _joined(distances)
+        return lifted_structure(distances, positive | positive.T, negative | negative.T, self.alpha)
 
 
 def _joined(block: torch.Tensor) -> torch.Tensor:

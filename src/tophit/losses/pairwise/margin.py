@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from tophit.losses.candidates import IndicesTuple
-from tophit.losses.pairwise.tuples import Pair, Triplet, mean_or_zero, pair_distances, read_tuples
+from tophit.losses.pairwise.pair_loss import PairLoss
+from tophit.losses.pairwise.tuples import Tuples, mean_or_zero, pair_distances
 
 
 def margin_terms(
@@ -14,7 +14,7 @@ def margin_terms(
     return (torch.where(same, distances - boundary, boundary - distances) + margin).clamp(min=0)
 
 
-class MarginLoss(nn.Module):
+class MarginLoss(PairLoss):
     """Margin loss (Wu et al., ICCV 2017), as the PROFS paper's Eq. 3.3 prints it.
 
         mean over pairs of  y [d - boundary + margin]+ + (1 - y) [boundary + margin - d]+
@@ -33,28 +33,14 @@ class MarginLoss(nn.Module):
     """
 
     def __init__(self, boundary: float = 1.2, margin: float = 0.2, normalize: bool = True) -> None:
-        super().__init__()
+        super().__init__(normalize)
         self.boundary = nn.Parameter(torch.tensor(float(boundary), dtype=torch.float32))
         # What float32 rounds away of 1.2; added back, float64 embeddings get the equation to float64.
         self._rounded = float(boundary) - self.boundary.item()
         self.margin = margin
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            distances, same = pair_distances(tuples)
-            boundary = self.boundary.to(distances.dtype) + self._rounded
-            return mean_or_zero(margin_terms(distances, same, boundary, self.margin), tuples.batch.queries)
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        distances, same = pair_distances(tuples)
+        boundary = self.boundary.to(distances.dtype) + self._rounded
+        return mean_or_zero(margin_terms(distances, same, boundary, self.margin), tuples.batch.queries)

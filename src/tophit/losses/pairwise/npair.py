@@ -4,11 +4,11 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import nn
 
-from tophit.losses.candidates import Candidates, IndicesTuple
+from tophit.losses.candidates import Candidates
 from tophit.losses.eager import eager
-from tophit.losses.pairwise.tuples import Pair, Triplet, Tuples, mean_or_zero, read_tuples
+from tophit.losses.pairwise.pair_loss import PairLoss
+from tophit.losses.pairwise.tuples import Pair, Tuples, mean_or_zero
 from tophit.losses.similarity import similarity_matrix
 
 
@@ -79,7 +79,7 @@ def angular(batch: Candidates, tuplets: Tuplets, alpha: float) -> torch.Tensor:
     return log_one_plus_sum_exp(exponents, tuplets.negatives)
 
 
-class NPairLoss(nn.Module):
+class NPairLoss(PairLoss):
     """N-pair loss (Sohn, NIPS 2016): a softmax over the positives of the batch, one a class.
 
         mean over pairs of  log(1 + sum_{j != i} exp(a_i . p_j - a_i . p_i))
@@ -98,33 +98,19 @@ class NPairLoss(nn.Module):
     """
 
     def __init__(self, norm_penalty: float = 0.0, normalize: bool = False) -> None:
-        super().__init__()
+        super().__init__(normalize)
         self.norm_penalty = norm_penalty
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            x = tuples.batch.queries
-            loss = mean_or_zero(npair(tuples.batch, find_tuplets(tuples)), x)
-            if self.norm_penalty:
-                loss = loss + self.norm_penalty * x.square().sum() / max(1, len(x))
-            return loss
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        x = tuples.batch.queries
+        loss = mean_or_zero(npair(tuples.batch, find_tuplets(tuples)), x)
+        if self.norm_penalty:
+            loss = loss + self.norm_penalty * x.square().sum() / max(1, len(x))
+        return loss
 
 
-class AngularLoss(nn.Module):
+class AngularLoss(PairLoss):
     """Angular loss (Wang et al., ICCV 2017), in its N-pair form: the angle at the negative is at most alpha.
 
         mean over pairs of  log(1 + sum_{j != i} exp(4 t (a_i + p_i) . p_j - 2 (1 + t) a_i . p_i)),  t = tan^2(alpha)
@@ -140,25 +126,11 @@ class AngularLoss(nn.Module):
     """
 
     def __init__(self, alpha: float = 45.0, normalize: bool = False) -> None:
-        super().__init__()
+        super().__init__(normalize)
         if not 0 < alpha < 90:
             raise ValueError(f"alpha must be between 0 and 90 degrees, got {alpha}")
         self.alpha = alpha
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            return mean_or_zero(angular(tuples.batch, find_tuplets(tuples), self.alpha), tuples.batch.queries)
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        return mean_or_zero(angular(tuples.batch, find_tuplets(tuples), self.alpha), tuples.batch.queries)

@@ -3,16 +3,13 @@
 from typing import Any
 
 import torch
-from torch import nn
 
-from tophit.losses.candidates import IndicesTuple
 from tophit.losses.eager import eager
+from tophit.losses.pairwise.pair_loss import PairLoss
 from tophit.losses.pairwise.tuples import (
-    Pair,
-    Triplet,
+    Tuples,
     masks,
     mean_or_zero,
-    read_tuples,
     squared_distances,
     squared_distances_of,
 )
@@ -21,7 +18,7 @@ from tophit.losses.pairwise.tuples import (
 _CHUNK = 1 << 21
 
 
-class TripletLoss(nn.Module):
+class TripletLoss(PairLoss):
     """Triplet loss (Schroff et al., CVPR 2015), as the PROFS paper's Eq. 3.2 prints it.
 
         mean over triplets of  [d(a, p)^2 - d(a, n)^2 + margin]+,  zero terms included
@@ -39,33 +36,19 @@ class TripletLoss(nn.Module):
     """
 
     def __init__(self, margin: float = 0.2, normalize: bool = True) -> None:
-        super().__init__()
+        super().__init__(normalize)
         self.margin = margin
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-        pairs: Pair | None = None,
-        triplets: Triplet | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            tuples = read_tuples(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, pairs, triplets, self.normalize
-            )
-            batch = tuples.batch
-            if tuples.triplets is not None:
-                a, p, n = tuples.triplets
-                near, far = squared_distances_of(batch, (a, p), (a, n))
-                return mean_or_zero((near - far + self.margin).clamp(min=0), batch.queries)
-            positive, negative = masks(tuples)
-            squared = squared_distances(batch.queries, batch.candidates)
-            return all_triplets(squared, positive, negative, self.margin)
+    def compute(self, tuples: Tuples) -> torch.Tensor:
+        """Return the mean of the equation."""
+        batch = tuples.batch
+        if tuples.triplets is not None:
+            a, p, n = tuples.triplets
+            near, far = squared_distances_of(batch, (a, p), (a, n))
+            return mean_or_zero((near - far + self.margin).clamp(min=0), batch.queries)
+        positive, negative = masks(tuples)
+        squared = squared_distances(batch.queries, batch.candidates)
+        return all_triplets(squared, positive, negative, self.margin)
 
 
 @eager
