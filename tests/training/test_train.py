@@ -56,7 +56,9 @@ def test_a_run_holds_its_recipe_log_best_embedder_and_result(pictures: Path, tmp
     assert evaluated[result["best_epoch"] - 1]["validation/MAP@R"] == best
     assert (tmp_path / "run" / "recipe.yaml").read_text() == recipe.to_yaml()
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    assert [event.value for event in board.Scalars("loss")] == pytest.approx([line["loss"] for line in steps])
+    shown = {event.step: event.value for event in board.Scalars("loss")}  # of fast steps some are left out
+    assert 1 in shown
+    assert shown == pytest.approx({line["step"]: line["loss"] for line in steps if line["step"] in shown})
     assert len(board.Scalars("validation/MAP@R")) == 3
     test = open_data(str(pictures)).where("test")
     measured = evaluate_rows(tophit.load(tmp_path / "run"), test.rows)

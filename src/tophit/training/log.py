@@ -12,6 +12,8 @@ from tophit.errors import UsageError
 from tophit.recipe import Recipe
 from tophit.training.run import Run
 
+_CURVE_SECONDS = 0.1  # between two points of a curve; more can't be seen, and writing them costs fast steps 2%
+
 
 class Sink(Protocol):
     """Somewhere that numbers of a step go."""
@@ -79,7 +81,7 @@ class Log:
 
 
 class _TensorBoard:
-    """Event files, one event a step with all its numbers."""
+    """Event files: an event has all numbers of a step. Of fast steps some are left out; metrics.jsonl has them all."""
 
     def __init__(self, folder: Path, recipe: Recipe, step: int) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -93,8 +95,13 @@ class _TensorBoard:
             status=events.SessionLog.START
         )  # what a stopped process wrote from here on is not to be shown
         self._writer.add_event(events.Event(wall_time=time.time(), step=step + 1, session_log=start))
+        self._next = 0.0
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
+        if "loss" in values:
+            if seconds < self._next:
+                return
+            self._next = seconds + _CURVE_SECONDS
         numbers = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._writer.add_event(self._event(wall_time=seconds, step=step, summary=self._summary(value=numbers)))
 
