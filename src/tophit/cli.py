@@ -148,7 +148,7 @@ def runs(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        console.print(runs_table(found) if found else f"There are no runs in {folder}.", highlight=False)
+        console.print(runs_table(found, folder) if found else f"There are no runs in {folder}.", highlight=False)
 
 
 @app.command(

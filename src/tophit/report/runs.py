@@ -58,15 +58,18 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def runs_table(runs: Sequence[dict[str, Any]]) -> Table:
-    """Return runs as a table; a result whose epoch was chosen on the test classes is marked as optimistic."""
+def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
+    """Return the runs of a folder as a table; a result whose epoch was chosen on the test classes is marked by *."""
     table = Table(
-        Column("run", overflow="fold"), "state", "loss", "method", "epoch", "best", "test recall@1", "test MAP@R"
+        Column("run", overflow="fold"), "state", "loss (method)", "epoch", "best", "recall@1", "MAP@R", box=None
     )
     for run in runs:
-        mark = " (optimistic)" if run.get("optimistic") else ""
-        best = "" if run["best"] is None else f"{run['best_on']} {run['metric']} {100 * run['best']:.1f}"
+        name = Path(run["run"]).relative_to(folder)
+        method = "" if run["method"] == "plain" else f" ({run['method']})"
+        mark = "*" if run.get("optimistic") else ""
+        best = "" if run["best"] is None else f"{run['metric']} {100 * run['best']:.1f}"
         test = [f"{100 * run['test'][name]:.1f}{mark}" if run["test"] else "" for name in ("recall@1", "MAP@R")]
         epoch = f"{run['epoch']}/{run['epochs']}"
-        table.add_row(escape(run["run"]), run["state"], run["loss_name"], run["method"], epoch, best, *test)
+        table.add_row(escape(str(name)), run["state"], run["loss_name"] + method, epoch, best, *test)
+    table.caption = "best: on validation classes; recall@1, MAP@R: on test classes, * chosen on them: optimistic"
     return table
