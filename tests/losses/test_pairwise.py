@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference import pairs as reference
-from torch.utils._python_dispatch import TorchDispatchMode
+from tests.reference.memory import LargestTensor
 
 from tophit.losses.pairwise import (
     AngularLoss,
@@ -246,26 +246,11 @@ def test_wrong_input_is_named(loss):
         loss(x, labels, indices_tuple=(labels, labels))
 
 
-class _LargestTensor(TorchDispatchMode):
-    """Records the most elements that any operation returned."""
-
-    def __init__(self):
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        for item in out if isinstance(out, (tuple, list)) else (out,):
-            if isinstance(item, torch.Tensor):
-                self.elements = max(self.elements, item.numel())
-        return out
-
-
 @losses
 def test_memory_is_of_the_order_of_the_distance_matrix(loss):
     """Classes of 128 make 768 x 127 x 640 = 62 million triplets; no tensor is larger than a few matrices."""
     x, labels = batch([i // 128 for i in range(768)], dim=8, dtype=torch.float32)
-    with _LargestTensor() as record:
+    with LargestTensor() as record:
         loss(x, labels).backward()
     assert record.elements <= 4 * 768**2
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
 
-from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.candidates import Candidates
+from tophit.losses.ranking_loss import RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
 
@@ -95,7 +95,7 @@ def pnp(
     return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
 
 
-class PNPLoss(nn.Module):
+class PNPLoss(RankingLoss):
     """PNP loss (Li et al., AAAI 2022, "Rethinking the optimization of average precision").
 
     Counts softly, for each positive of each query, the negatives ranked before it, and penalises the count R:
@@ -127,7 +127,7 @@ class PNPLoss(nn.Module):
         include_self: bool = False,
         normalize: bool = True,
     ) -> None:
-        super().__init__()
+        super().__init__(normalize)
         if isinstance(variant, str) and variant not in VARIANTS:
             raise ValueError(f"variant must be one of {', '.join(VARIANTS)} or a PNPVariant, got '{variant}'")
         for name, number in (("alpha", alpha), ("b", b), ("temperature", temperature)):
@@ -138,21 +138,10 @@ class PNPLoss(nn.Module):
         self.b = b
         self.temperature = temperature
         self.include_self = include_self
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
+    def compute(self, given: Candidates) -> torch.Tensor:
+        """Return the mean over queries that have a positive."""
         variant = VARIANTS[self.variant](self.alpha, self.b) if isinstance(self.variant, str) else self.variant
-        with torch.autocast(embeddings.device.type, enabled=False):
-            x, y, positive, negative = find_candidates(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
-            )
-            own = (x * x).sum(dim=1) if self.include_self else None
-            return pnp(similarity_matrix(x, y), positive, negative, variant, self.temperature, own)
+        x, y, positive, negative = given
+        own = (x * x).sum(dim=1) if self.include_self else None
+        return pnp(similarity_matrix(x, y), positive, negative, variant, self.temperature, own)

@@ -1,5 +1,6 @@
 """What the proxy losses have in common: the proxies, the checks, unit vectors, full precision."""
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 AUTO_PROXIES = 10
 
 
-class ProxyLoss(nn.Module):
+class ProxyLoss(nn.Module, ABC):
     """A loss with trainable proxies; a subclass says in ``compute`` what its equation is.
 
     ``proxies`` is (C, K, d), or (C, d) where ``proxies_per_class`` is None: a loss that knows only one.
@@ -31,9 +32,9 @@ class ProxyLoss(nn.Module):
         # Vectors of about unit length: with a given learning rate the length sets how fast a proxy turns.
         self.proxies = nn.Parameter(torch.randn(shape) / embedding_dim**0.5)
 
+    @abstractmethod
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss of raw proxies (C, K, d), embeddings (N, d) of the same type, and labels (N,)."""
-        raise NotImplementedError
 
     def forward(
         self,

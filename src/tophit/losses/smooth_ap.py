@@ -1,9 +1,9 @@
 """Smooth-AP: average precision with soft counts instead of ranks."""
 
 import torch
-from torch import nn
 
-from tophit.losses.candidates import IndicesTuple, find_candidates
+from tophit.losses.candidates import Candidates
+from tophit.losses.ranking_loss import RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
 
@@ -34,7 +34,7 @@ def _imprecision(negatives: torch.Tensor, positives: torch.Tensor) -> tuple[torc
 _IMPRECISION = Penalty(_imprecision, counts_positives=True)
 
 
-class SmoothAPLoss(nn.Module):
+class SmoothAPLoss(RankingLoss):
     """Smooth-AP loss (Brown et al., ECCV 2020): one minus a smooth average precision.
 
         1 - mean_q mean_{i in P_q} (1 + RP_i) / (1 + RP_i + R_i)
@@ -56,25 +56,14 @@ class SmoothAPLoss(nn.Module):
     """
 
     def __init__(self, temperature: float = 0.01, include_self: bool = True, normalize: bool = True) -> None:
-        super().__init__()
+        super().__init__(normalize)
         if not temperature > 0:
             raise ValueError(f"temperature must be above 0, got {temperature}")
         self.temperature = temperature
         self.include_self = include_self
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            x, y, positive, negative = find_candidates(
-                embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize
-            )
-            own = (x * x).sum(dim=1) if self.include_self else None
-            return smooth_ap(similarity_matrix(x, y), positive, negative, self.temperature, own)
+    def compute(self, given: Candidates) -> torch.Tensor:
+        """Return the mean over queries that have a positive."""
+        x, y, positive, negative = given
+        own = (x * x).sum(dim=1) if self.include_self else None
+        return smooth_ap(similarity_matrix(x, y), positive, negative, self.temperature, own)

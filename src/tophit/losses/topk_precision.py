@@ -4,11 +4,11 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from tophit.losses.candidates import Candidates, IndicesTuple, find_candidates
 from tophit.losses.eager import eager
+from tophit.losses.ranking_loss import RankingLoss
 
 # Similarities ranked at a time: enough for a fast matrix product, little beside the batch's own memory.
 _CHUNK = 1 << 22
@@ -98,7 +98,7 @@ def topk_precision(
     return similarity.new_zeros(len(similarity)).index_add(0, queries, gaps)
 
 
-class TopKPrecisionLoss(nn.Module):
+class TopKPrecisionLoss(RankingLoss):
     """Top-k precision loss (Lu, Xu et al., ICCV 2019, "Sampling wisely").
 
     For each query it finds the misplaced images next to the border of the top k, the positives P just outside and
@@ -118,7 +118,7 @@ class TopKPrecisionLoss(nn.Module):
     """
 
     def __init__(self, k: int = 5, margin: float = 0.1, reduction: str = "sum", normalize: bool = True) -> None:
-        super().__init__()
+        super().__init__(normalize)
         if k < 1:
             raise ValueError(f"k must be at least 1, got {k}")
         if reduction not in ("sum", "mean"):
@@ -126,21 +126,11 @@ class TopKPrecisionLoss(nn.Module):
         self.k = k
         self.margin = margin
         self.reduction = reduction
-        self.normalize = normalize
 
-    def forward(
-        self,
-        embeddings: torch.Tensor,
-        labels: torch.Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        ref_emb: torch.Tensor | None = None,
-        ref_labels: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,)."""
-        with torch.autocast(embeddings.device.type, enabled=False):
-            given = find_candidates(embeddings, labels, indices_tuple, ref_emb, ref_labels, self.normalize)
-            total = _sum_of_gaps(given, _mine(given, self.k, self.margin), self.margin)
-        return total if self.reduction == "sum" else total / max(1, len(embeddings))
+    def compute(self, given: Candidates) -> torch.Tensor:
+        """Return the sum or the mean over queries."""
+        total = _sum_of_gaps(given, _mine(given, self.k, self.margin), self.margin)
+        return total if self.reduction == "sum" else total / max(1, len(given.queries))
 
     def misplaced(
         self,

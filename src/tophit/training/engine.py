@@ -18,7 +18,7 @@ from tophit.methods.engine import Engine
 from tophit.recipe import Recipe
 
 T = TypeVar("T")
-_FABRIC_NAMES = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_FABRIC_NAMES = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 def start_engine(recipe: Recipe) -> Engine:

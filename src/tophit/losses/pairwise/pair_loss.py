@@ -1,5 +1,7 @@
 """What the pair losses have in common: their arguments, unit vectors where wanted, full precision."""
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import nn
 
@@ -7,16 +9,16 @@ from tophit.losses.candidates import IndicesTuple
 from tophit.losses.pairwise.tuples import Pair, Triplet, Tuples, read_tuples
 
 
-class PairLoss(nn.Module):
+class PairLoss(nn.Module, ABC):
     """A loss over chosen pairs or triplets of a batch, or all of them; a subclass's equation is in ``compute``."""
 
     def __init__(self, normalize: bool) -> None:
         super().__init__()
         self.normalize = normalize
 
+    @abstractmethod
     def compute(self, tuples: Tuples) -> torch.Tensor:
         """Return the loss, a scalar, of a batch and the tuples chosen in it."""
-        raise NotImplementedError
 
     def forward(
         self,
