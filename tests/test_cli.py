@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from conftest import draw_picture
-from tophit import cli
+from tophit.cli import shell
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = [
@@ -161,10 +161,10 @@ def test_an_unexpected_error_is_one_sentence_too(
     def broken() -> None:
         raise IndexError("list index out of range")
 
-    monkeypatch.setattr(cli, "app", broken)
+    monkeypatch.setattr(shell, "app", broken)
     monkeypatch.setattr(sys, "argv", ["tophit", "train"])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        shell.main()
     assert end.value.code == 1
     said = capsys.readouterr().err
     assert "Error: IndexError: list index out of range. This is unexpected; --verbose shows where." in said

@@ -5,7 +5,8 @@ import sys
 
 SWALLOWS = """
 import os, signal
-from tophit import cli, interrupts
+from tophit import interrupts
+from tophit.cli import shell
 
 def command():
     try:
@@ -14,8 +15,8 @@ def command():
         pass  # as a compiled module may do while it is imported
     {then}
 
-cli.app = command
-cli.main()
+shell.app = command
+shell.main()
 """
 
 

@@ -9,7 +9,8 @@ from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput, load
 from tophit.progress import Progress
-from tophit.search.index import Hit, Index, is_index
+from tophit.search.engine import Hit
+from tophit.search.index import Index, is_index
 
 
 @dataclass(frozen=True)

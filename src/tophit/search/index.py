@@ -6,7 +6,6 @@
 import json
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from tophit.errors import TophitError
 from tophit.files import replace_file, write_text
+from tophit.search.engine import Hit
 
 _FORMAT = 1
 _MANIFEST = "index.json"
@@ -25,16 +25,6 @@ _MANIFEST = "index.json"
 def is_index(folder: Path) -> bool:
     """Say whether a folder holds an index."""
     return (folder / _MANIFEST).is_file()
-
-
-@dataclass(frozen=True)
-class Hit:
-    """One search result: rank from 1, cosine similarity, and the item found."""
-
-    rank: int
-    score: float
-    id: str
-    metadata: dict[str, Any]
 
 
 class Index:

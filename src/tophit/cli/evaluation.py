@@ -1,0 +1,61 @@
+"""The command evaluate."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tophit.cli.shell import Verbose, app, console, errors
+from tophit.report.tables import comparison_list, metric_list
+
+
+@app.command(
+    epilog="Examples: tophit evaluate runs/mine --data images/ · "
+    "tophit evaluate runs/new --data images/ --against runs/old"
+)
+def evaluate(
+    model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
+    data: Annotated[str, typer.Option("--data", help="A manifest, a folder of class folders, or the set 'icons'.")],
+    split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
+    against: Annotated[
+        str | None, typer.Option("--against", help="Another model: add the paired difference on the same queries.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="A further metric such as recall@100 (repeatable).")
+    ] = None,
+    clusters: Annotated[bool, typer.Option("--clusters", help="Also NMI and F1 of k-means clusters.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure how well a model finds images of the same label, with 95% intervals over classes."""
+    import json
+
+    from tophit.data.folders import part_of
+    from tophit.training.run import data_of_run
+
+    part = part_of(data_of_run(model, data), split)
+    from tophit.models import load
+    from tophit.progress import TerminalView
+    from tophit.training.full_evaluation import as_json as to_json
+    from tophit.training.full_evaluation import evaluate_fully, write_evaluation
+
+    other = None if against is None else load(against)
+    found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, view=TerminalView(errors))
+    folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
+    if folder is not None:
+        write_evaluation(found, folder)
+        errors.print(f"Written: {folder / 'evaluation.json'} and per_query.parquet", highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
+        return
+    classes = len({row.label for row in found.queries})
+    console.print(f"{len(found.queries)} queries of {classes} classes:", highlight=False)
+    console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
+    if found.other is not None:
+        console.print(comparison_list(found.metrics, found.other, found.differences))
+    spread = found.spread
+    console.print(f"Cosine distance inside classes {spread['intra']:.3f}, between class means {spread['inter']:.3f}")

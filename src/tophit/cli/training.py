@@ -1,0 +1,115 @@
+"""The commands demo, train and runs."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+
+from tophit.cli.shell import Verbose, app, console
+from tophit.errors import UsageError
+from tophit.report.tables import metric_list, metrics_table
+
+
+@app.command(epilog="Example: tophit demo")
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where the run, the index and the pictures go.")] = Path(
+        "runs/demo"
+    ),
+    verbose: Verbose = False,
+) -> None:
+    """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search."""
+    from tophit.demo import run_demo
+    from tophit.progress import TerminalView
+    from tophit.recipe import read_recipe
+
+    run_demo(read_recipe("icons"), folder, console, TerminalView(console))
+
+
+@app.command(
+    epilog="Examples: tophit train head --data images/ --run runs/mine · tophit train my.yaml --set loss.alpha=16 · "
+    "tophit train --resume runs/mine"
+)
+def train(
+    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of one that ships.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="What to learn from: sets data.manifest.")] = None,
+    run: Annotated[Path | None, typer.Option("--run", help="The folder of the new run.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and stop.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train an embedder by a recipe; Ctrl-C stops after the step, --resume continues exactly."""
+    if explain:
+        _print_recipe_fields()
+        return
+    if resume is not None and (recipe or data or overrides or run):
+        raise UsageError("--resume continues a run with its own recipe; give it no recipe, --data, --set or --run.")
+    if resume is None and run is None:
+        raise UsageError("Name the folder of the new run: --run runs/NAME.")
+    from tophit.recipe import read_recipe
+
+    chosen = None if resume else read_recipe(recipe, overrides or [], data)
+    from tophit import training
+    from tophit.progress import TerminalView
+
+    view = TerminalView(console)
+    folder = resume or run
+    assert folder is not None
+    if chosen is None and training.Run(folder).result() is not None:
+        view.note(f"The run in {folder} is finished; this is what it measured.")
+    result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
+    _print_result(folder, result)
+
+
+@app.command(epilog="Example: tophit runs experiments/")
+def runs(
+    folder: Annotated[Path, typer.Argument(help="The folder that holds runs, at any depth.")] = Path("runs"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """List runs: how far each is, and its best metrics."""
+    import json
+
+    from tophit.report.runs import list_runs, runs_table
+
+    found = list_runs(folder)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        console.print(runs_table(found, folder) if found else f"There are no runs in {folder}.", highlight=False)
+
+
+def _print_recipe_fields() -> None:
+    from tophit.recipe import recipe_fields, recipe_names
+
+    names = ", ".join([*recipe_names(), "and rows of tables such as profs/triplet-hncm"])
+    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {names}.\n")
+    for path, kind, default, description in recipe_fields():
+        console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
+        console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
+
+
+def _print_result(folder: Path, result: dict[str, Any]) -> None:
+    console.print(
+        f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
+        highlight=False,
+    )
+    if "centres" in result:
+        from tophit.training.proxies import describe_centres
+
+        console.print(describe_centres(result["centres"]), highlight=False)
+    if result["test"]:
+        console.print("On the test classes (%, 95% interval over classes):")
+        if "optimistic" in result:
+            console.print(f"Optimistic: {result['optimistic']}.", highlight=False)
+        console.print(metric_list(result["test"], result["intervals"]))
+    if result.get("before"):
+        models = {
+            "backbone before training": (result["before"], result["before_intervals"]),
+            "trained": (result["test"], result["intervals"]),
+        }
+        console.print(metrics_table(models))
