@@ -28,15 +28,19 @@ from tophit.evaluation.kmeans import cluster, inertia
 from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE
 
 ALL_METRICS = {"recall_at": (1, 10, 100, 1000), "precision_at": (1, 5, 10), "ndcg_at": (10, 100)}
-SHAPES = {  # rows, dimensions, classes; SOP is Stanford Online Products' test set
-    "SOP": (60_502, 512, 11_316),
-    "200k": (200_000, 128, 37_407),  # as many images a class as SOP
-    "200k, large classes": (200_000, 128, 11_316),
+SHAPES = {  # rows, dimensions, classes, noise; SOP is Stanford Online Products' test set
+    "SOP": (60_502, 512, 11_316, 2.2),
+    "200k": (200_000, 128, 37_407, 1.3),  # as many images a class as SOP
+    "200k, large classes": (200_000, 128, 11_316, 1.5),
+    "200k, a poor model": (200_000, 128, 11_316, 2.2),
 }
 
 
-def synthetic_set(rows: int, dim: int, classes: int, noise: float = 2.2) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit vectors (rows, dim) around class centres and their labels; every class has an image or more."""
+def synthetic_set(rows: int, dim: int, classes: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return unit vectors (rows, dim) around class centres and their labels; every class has an image or more.
+
+    The noise of each shape above gives a recall@1 of about 0.75 to 0.85, as trained models have; 0.08 for the poor one.
+    """
     generator = np.random.default_rng(0)
     labels = np.concatenate([np.arange(classes), generator.integers(0, classes, rows - classes)])
     generator.shuffle(labels)
@@ -64,8 +68,8 @@ def bare_product(queries: torch.Tensor, items: torch.Tensor) -> None:
 
 def retrieval(arguments: argparse.Namespace) -> None:
     print("set | gallery | queries | product s | all metrics s | ratio (median; least to most) | of processor time")
-    for name, (rows, dim, classes) in SHAPES.items():
-        vectors, labels = synthetic_set(rows, dim, classes)
+    for name, (rows, dim, classes, noise) in SHAPES.items():
+        vectors, labels = synthetic_set(rows, dim, classes, noise)
         count = min(arguments.queries or rows, rows)
         tensor, own = torch.from_numpy(vectors), np.arange(count)
 
@@ -160,9 +164,9 @@ def library(arguments: argparse.Namespace) -> None:
 
 
 def clustering(arguments: argparse.Namespace) -> None:
-    rows, dim, classes = SHAPES["SOP"]
+    rows, dim, classes, noise = SHAPES["SOP"]
     share = arguments.share
-    vectors, labels = synthetic_set(round(rows * share), dim, round(classes * share))
+    vectors, labels = synthetic_set(round(rows * share), dim, round(classes * share), noise)
     clusters = len(np.unique(labels))
     print(f"{len(vectors)} x {dim} into {clusters} clusters\nwho | seconds | NMI | inertia")
     start = time.perf_counter()

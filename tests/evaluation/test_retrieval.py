@@ -29,13 +29,17 @@ def assert_same(first: RetrievalMetrics, second: RetrievalMetrics, order: np.nda
         np.testing.assert_array_equal(values[order], second.per_query[name], err_msg=name)
 
 
-# Each product counted for both of its items; each row compared with its thresholds; each row sorted.
-WAYS = ["one set", "comparing", "sorting"]
+# Each product counted for both of its items; each row compared with its thresholds, or sorted; of each row, the few
+# scores that reach the higher thresholds apart.
+WAYS = ["one set", "comparing", "sorting", "comparing few", "sorting few"]
 
 
 def count_by(way: str, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(one_set, "MOST_COMPARED", 40 if way == "one set" else -1)
-    patch.setattr(ranks, "MOST_COMPARED", 0 if way == "sorting" else 40)
+    patch.setattr(one_set, "DIMENSIONS_A_COMPARISON", 0 if way == "one set" else np.inf)
+    patch.setattr(ranks, "MOST_COMPARED", 0 if "sorting" in way else 40)
+    if "few" in way:
+        for name, value in (("SAMPLE_STEP", 1), ("SAMPLED_FROM", 0), ("FEW", 0.5)):
+            patch.setattr(ranks, name, value)
 
 
 def reference_metrics(scores: np.ndarray, classes: list, item_classes: list, own: list[int]) -> list[dict[str, float]]:
@@ -115,6 +119,7 @@ def test_a_product_whose_scores_depend_on_the_place_is_noticed(monkeypatch: pyte
         return scores
 
     monkeypatch.setattr(one_set, "_multiply", unequal)
+    count_by("one set", monkeypatch)
     assert_same(retrieval_metrics(rows, labels), right)
     assert calls
 

@@ -31,9 +31,21 @@ def encode_labels(*lists: Array) -> list[np.ndarray]:
 
     Labels are strings or integers of any size; the integers follow the order of first appearance.
     """
+    if all(isinstance(x, np.ndarray | torch.Tensor) and x.ndim == 1 for x in lists):
+        arrays = [np.asarray(x) for x in lists]
+        if np.issubdtype(np.result_type(*arrays), np.integer):
+            return _encode_integers(arrays)
     codes: dict[Hashable, int] = {}
     plain = [x.tolist() if isinstance(x, np.ndarray | torch.Tensor) else list(x) for x in lists]
     return [np.asarray([codes.setdefault(label, len(codes)) for label in each], np.int64) for each in plain]
+
+
+def _encode_integers(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Do what ``encode_labels`` does for arrays of integers, without a step in Python a label."""
+    _, first, codes = np.unique(np.concatenate(arrays), return_index=True, return_inverse=True)
+    by_appearance = np.empty(len(first), np.int64)
+    by_appearance[np.argsort(first)] = np.arange(len(first))
+    return np.split(by_appearance[codes], np.cumsum([len(array) for array in arrays])[:-1])
 
 
 def check_labelled(vectors: torch.Tensor, labels: np.ndarray, name: str = "embeddings") -> None:

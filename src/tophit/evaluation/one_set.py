@@ -17,10 +17,12 @@ from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE, SearchTask, Unit
 from tophit.evaluation.workers import single_threaded_workers
 
 BLOCK = COLUMN_TILE
-# Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
-MOST_COMPARED = 40
-_BYTES_A_SLOT = 64  # a relevant item's score, index and count, and what is made of them
-_CHUNK = 144  # rows of a block counted at a time: few enough for a core's cache, and for sums of flags in bytes
+# So many dimensions of a product, saved for one item of a pair, pay for one comparison more than elsewhere costs.
+DIMENSIONS_A_COMPARISON = 15
+_MOST_SLOTS = 100  # relevant items a query; room is made for as many with every query
+# NumPy copies what it broadcasts into buffers while several rows fit one. Without that, comparing is twice as fast.
+_NO_BUFFERING = 512
+_CHUNK = 192  # rows of a block counted at a time: few enough for a core's cache, and for sums of flags in bytes
 
 
 class UnequalScoresError(Exception):
@@ -44,9 +46,9 @@ class _Block:
     def __post_init__(self) -> None:
         self.used = self.relevant > np.arange(len(self.places))[:, None]
         self.filled = self.used.sum(axis=1).tolist()
-        self.homes = self.places // BLOCK  # which block each relevant item is in
+        self.homes = (self.places // BLOCK).astype(np.int32)  # which block each relevant item is in
         self.just_below = np.nextafter(self.thresholds, self.thresholds.dtype.type(-np.inf))
-        self.before = np.zeros(self.places.shape, np.int64)
+        self.before = np.zeros(self.places.shape, np.int32)
         self.lock = threading.Lock()
 
     def add(self, found: np.ndarray) -> None:
@@ -70,15 +72,18 @@ class _Block:
         """Return the ranks found, the queries in the order of their indices."""
         order = np.argsort(self.indices)
         counts = self.relevant[order]
-        before = np.where(self.used, self.before, np.iinfo(np.int64).max).T[order]
+        before = np.where(self.used, self.before, np.iinfo(np.int32).max).T[order]
         used = self.used.T[order]
-        return RelevantRanks(self.number * BLOCK, counts, np.sort(before, axis=1)[used] + 1)
+        return RelevantRanks(self.number * BLOCK, counts, np.sort(before, axis=1)[used].astype(np.int64) + 1)
 
 
 def fits_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> bool:
     """Say whether the task is one set with few enough relevant items a query, and all of them in the budget."""
     most = int(relevant.sizes.max()) - 1
-    return task.one_set and most <= MOST_COMPARED and len(task.items) * most * _BYTES_A_SLOT <= memory_budget // 4
+    mean = float((relevant.sizes * (relevant.sizes - 1)).sum()) / len(task.items)
+    slot = 3 * task.score_type.itemsize + 3 * np.dtype(np.int32).itemsize + 1  # what a block holds of a relevant item
+    few = most <= _MOST_SLOTS and DIMENSIONS_A_COMPARISON * mean <= task.items.shape[1]
+    return task.one_set and few and len(task.items) * most * slot <= memory_budget // 4
 
 
 def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RelevantRanks]:
@@ -92,6 +97,7 @@ def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: i
         row, column = pair
         if not hasattr(products, "buffer"):
             products.buffer = torch.empty(BLOCK, BLOCK, dtype=task.score_type)
+            np.setbufsize(_NO_BUFFERING)  # of this thread
         scores = _multiply(tiles[row.number], tiles[column.number], products.buffer)
         _count(scores[: len(row.indices), : len(column.indices)], row, column)
 
@@ -119,7 +125,8 @@ def _make_blocks(task: SearchTask, relevant: RelevantItems) -> list[_Block]:
         slots = np.arange(others[indices].max())[:, None]
         sorted_places = np.minimum(relevant.other(indices, slots), len(others) - 1)
         thresholds = scores[: len(slots), relevant.place[indices]]
-        blocks.append(_Block(number, indices, others[indices], relevant.by_class[sorted_places], thresholds))
+        places = relevant.by_class[sorted_places].astype(np.int32)
+        blocks.append(_Block(number, indices, others[indices], places, thresholds))
     return blocks
 
 
@@ -151,7 +158,7 @@ def _count(scores: np.ndarray, row: _Block, column: _Block) -> None:
     if row is column:
         np.fill_diagonal(scores, -np.inf)
     row_limits, column_limits = row.limits(column), column.limits(row)
-    row_found, column_found = np.zeros(row.before.shape, np.int64), np.zeros(column.before.shape, np.int64)
+    row_found, column_found = np.zeros_like(row.before), np.zeros_like(column.before)
     for start in range(0, len(scores), _CHUNK):
         part = slice(start, start + _CHUNK)
         row_found[:, part] = _count_along_rows(scores[part], row_limits[:, part], row.filled_in(part))
@@ -165,12 +172,12 @@ def _count(scores: np.ndarray, row: _Block, column: _Block) -> None:
 def _count_along_rows(scores: np.ndarray, limits: np.ndarray, filled: list[int]) -> np.ndarray:
     """Return how many scores of each row (n, m) exceed each of the row's limits (slots, n)."""
     flags = np.zeros((len(scores), BLOCK), np.bool_)
-    found = np.zeros(limits.shape, np.int64)
+    flags_in_words = flags.view(np.uint64)
+    words = np.zeros(limits.shape, np.uint64)  # eight sums each, all below 256
     for slot, rows in enumerate(filled):
         np.greater(scores[:rows], limits[slot, :rows, None], out=flags[:rows, : scores.shape[1]])
-        words = np.add.reduce(flags[:rows].view(np.uint64), axis=1)  # eight sums a word, each below 256
-        found[slot, :rows] = words.view(np.uint8).reshape(rows, 8).sum(axis=1)
-    return found
+        np.add.reduce(flags_in_words[:rows], axis=1, out=words[slot, :rows])
+    return words.view(np.uint8).reshape(*limits.shape, 8).sum(axis=2, dtype=np.int32)
 
 
 def _count_along_columns(scores: np.ndarray, limits: np.ndarray, filled: list[int]) -> np.ndarray:
@@ -185,7 +192,7 @@ def _count_along_columns(scores: np.ndarray, limits: np.ndarray, filled: list[in
 
 def _count_ties(scores: np.ndarray, queries: _Block, items: _Block) -> np.ndarray:
     """Return how many items have an equal score and a lower index than relevant items in their own block (slots, n)."""
-    found = np.zeros(queries.before.shape, np.int64)
+    found = np.zeros_like(queries.before)
     all_slots, all_rows = np.nonzero((queries.homes == items.number) & queries.used)
     for start in range(0, len(all_rows), BLOCK):
         slots, rows = all_slots[start : start + BLOCK], all_rows[start : start + BLOCK]

@@ -12,11 +12,16 @@ import numpy as np
 import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
-from tophit.evaluation.one_set import MOST_COMPARED, UnequalScoresError, fits_one_set, ranks_in_one_set
+from tophit.evaluation.one_set import UnequalScoresError, fits_one_set, ranks_in_one_set
 from tophit.evaluation.relevant import Group, RelevantItems, RelevantRanks
 from tophit.evaluation.similarity import ScoreStrips, SearchTask
 
+# Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
+MOST_COMPARED = 40
 _LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores over and over
+SAMPLE_STEP = 61  # one in so many scores of a row is looked at to guess how many reach a threshold
+SAMPLED_FROM = 4000  # scores; in shorter rows a guess costs more than it saves
+FEW = 1 / 32  # the share of a row that is worth comparing apart
 _GROUP_BYTES = 160  # a relevant item's positions, scores, ranks and the sums made of them, at the peak
 
 
@@ -80,36 +85,67 @@ def _count_in_rows(
         mask = np.empty(scores.shape[1], np.bool_)
         for row in rows:
             part = slice(group.starts[row], group.starts[row + 1])
-            many = part.stop - part.start > MOST_COMPARED
-            count = _count_by_sorting if many else _count_by_comparing
-            count(scores[row], group.items[part] - offset, thresholds[part], before[part], mask)
+            before[part] += _count_in_row(scores[row], group.items[part] - offset, thresholds[part], mask)
 
     # numpy lets go of the interpreter while it compares, so threads share the rows; each row is one thread's alone.
     step = max(1, -(-len(scores) // (4 * torch.get_num_threads())))
     list(threads.map(work, [range(i, min(i + step, len(scores))) for i in range(0, len(scores), step)]))
 
 
-def _count_by_comparing(
-    row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, before: np.ndarray, mask: np.ndarray
-) -> None:
+def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Return how many scores of the row (n,) stand before each relevant item.
+
+    ``thresholds`` are the scores of the relevant items, ``places`` where they stand in the row: below 0 before its
+    begin, n or more after its end. ``mask`` (n,) is room to work in. Where a model is any good, most relevant items are
+    near the top: those whose scores few others reach are compared with these few alone.
+    """
+    high = _reached_by_few(row, thresholds)
+    if not high.any():
+        return _count_among(row, places, thresholds, mask)
+    np.greater_equal(row, thresholds[high].min(), out=mask)
+    reaching = np.flatnonzero(mask)
+    places_there = np.where(places[high] < 0, -1, np.searchsorted(reaching, places[high]))
+    before = np.empty(len(places), np.int64)
+    before[high] = _count_among(row[reaching], places_there, thresholds[high], mask[: len(reaching)])
+    before[~high] = _count_among(row, places[~high], thresholds[~high], mask)
+    return before
+
+
+def _reached_by_few(row: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Say of each threshold whether few scores of the row reach it, by a sample of them."""
+    if len(row) < SAMPLED_FROM or len(thresholds) < 3:
+        return np.zeros(len(thresholds), np.bool_)
+    sample = np.sort(row[::SAMPLE_STEP])
+    return len(sample) - np.searchsorted(sample, thresholds) <= FEW * len(sample)
+
+
+def _count_among(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Do what ``_count_in_row`` does by the cheaper of two ways."""
+    if len(thresholds) > MOST_COMPARED:
+        return _count_by_sorting(row, places, thresholds)
+    return _count_by_comparing(row, places, thresholds, mask)
+
+
+def _count_by_comparing(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Compare the row (n,) with each threshold: equal scores count up to the item's place, larger after it."""
+    before = np.empty(len(places), np.int64)
     for i, (place, threshold) in enumerate(zip(places.clip(0, len(row)).tolist(), thresholds, strict=True)):
         np.greater_equal(row[:place], threshold, out=mask[:place])
         np.greater(row[place:], threshold, out=mask[place:])
-        before[i] += np.count_nonzero(mask)
+        before[i] = np.count_nonzero(mask)
+    return before
 
 
-def _count_by_sorting(
-    row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, before: np.ndarray, mask: np.ndarray
-) -> None:
+def _count_by_sorting(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
     """Find all thresholds in the sorted row (n,); where scores inside the row tie, order them by place as well."""
     ordered = np.sort(row)
     larger = len(row) - np.searchsorted(ordered, thresholds, side="right")
     at_least = len(row) - np.searchsorted(ordered, thresholds, side="left")
-    before += np.where(places >= len(row), at_least, larger)
+    before = np.where(places >= len(row), at_least, larger)
     inside = (places >= 0) & (places < len(row))
     tied = inside & (at_least - larger > 1)
     if tied.any():
         place_in_order = np.empty(len(row), np.int64)
         place_in_order[np.argsort(-row, kind="stable")] = np.arange(len(row))
-        before[tied] += place_in_order[places[tied]] - larger[tied]
+        before[tied] = place_in_order[places[tied]]
+    return before
