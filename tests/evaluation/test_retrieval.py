@@ -36,9 +36,9 @@ WAYS = ["one set", "comparing", "sorting", "comparing few", "sorting few"]
 
 def count_by(way: str, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(one_set, "DIMENSIONS_A_COMPARISON", 0 if way == "one set" else np.inf)
-    patch.setattr(ranks, "MOST_COMPARED", 0 if "sorting" in way else 40)
+    patch.setattr(ranks, "SORT_A_SCORE", 0 if "sorting" in way else 10**9)
     if "few" in way:
-        for name, value in (("SAMPLE_STEP", 1), ("SAMPLED_FROM", 0), ("FEW", 0.5)):
+        for name, value in (("SHORT", 0), ("FEW", 0.5)):
             patch.setattr(ranks, name, value)
 
 

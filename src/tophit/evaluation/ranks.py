@@ -16,11 +16,11 @@ from tophit.evaluation.one_set import UnequalScoresError, fits_one_set, ranks_in
 from tophit.evaluation.relevant import Group, RelevantItems, RelevantRanks
 from tophit.evaluation.similarity import ScoreStrips, SearchTask
 
-# Sorting a row costs about as much as comparing it with this many thresholds (python -m benchmarks.evaluation).
-MOST_COMPARED = 40
+# What it costs to sort a row and to begin a comparison, in comparisons of one score (python -m benchmarks.evaluation).
+SORT_A_SCORE = 33
+_BEGIN_TO_COMPARE = 14_000
 _LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores over and over
-SAMPLE_STEP = 61  # one in so many scores of a row is looked at to guess how many reach a threshold
-SAMPLED_FROM = 4000  # scores; in shorter rows a guess costs more than it saves
+SHORT = 4000  # scores; what follows does not pay in shorter rows
 FEW = 1 / 32  # the share of a row that is worth comparing apart
 _GROUP_BYTES = 160  # a relevant item's positions, scores, ranks and the sums made of them, at the peak
 
@@ -96,44 +96,37 @@ def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, m
     """Return how many scores of the row (n,) stand before each relevant item.
 
     ``thresholds`` are the scores of the relevant items, ``places`` where they stand in the row: below 0 before its
-    begin, n or more after its end. ``mask`` (n,) is room to work in. Where a model is any good, most relevant items are
-    near the top: those whose scores few others reach are compared with these few alone.
+    begin, n or more after its end. ``mask`` (n,) is room to work in.
+
+    The row is compared with the lowest threshold first. Once few scores exceed one, the higher ones are compared with
+    these few alone: where a model is any good, most relevant items are near the top. If that does not happen in as many
+    comparisons as sorting the row costs, the rest is found in the sorted row.
     """
-    high = _reached_by_few(row, thresholds)
-    if not high.any():
-        return _count_among(row, places, thresholds, mask)
-    np.greater_equal(row, thresholds[high].min(), out=mask)
-    reaching = np.flatnonzero(mask)
-    places_there = np.where(places[high] < 0, -1, np.searchsorted(reaching, places[high]))
     before = np.empty(len(places), np.int64)
-    before[high] = _count_among(row[reaching], places_there, thresholds[high], mask[: len(reaching)])
-    before[~high] = _count_among(row, places[~high], thresholds[~high], mask)
+    waiting = np.argsort(thresholds)
+    comparisons = int(SORT_A_SCORE * len(row) / (_BEGIN_TO_COMPARE + len(row)))
+    while len(waiting):
+        if not comparisons or (len(row) < SHORT and len(waiting) > comparisons):
+            before[waiting] = _count_by_sorting(row, places[waiting], thresholds[waiting])
+            break
+        lowest, waiting = waiting[0], waiting[1:]
+        before[lowest] = _count_by_comparing(row, int(places[lowest]), thresholds[lowest], mask)
+        comparisons -= 1
+        if before[lowest] <= FEW * len(row) and len(row) >= SHORT:
+            higher = waiting[np.searchsorted(thresholds[waiting], thresholds[lowest], side="right") :]
+            above = np.flatnonzero(mask)
+            places_there = np.where(places[higher] < 0, -1, np.searchsorted(above, places[higher]))
+            before[higher] = _count_by_sorting(row[above], places_there, thresholds[higher])
+            waiting = waiting[: len(waiting) - len(higher)]
     return before
 
 
-def _reached_by_few(row: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Say of each threshold whether few scores of the row reach it, by a sample of them."""
-    if len(row) < SAMPLED_FROM or len(thresholds) < 3:
-        return np.zeros(len(thresholds), np.bool_)
-    sample = np.sort(row[::SAMPLE_STEP])
-    return len(sample) - np.searchsorted(sample, thresholds) <= FEW * len(sample)
-
-
-def _count_among(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Do what ``_count_in_row`` does by the cheaper of two ways."""
-    if len(thresholds) > MOST_COMPARED:
-        return _count_by_sorting(row, places, thresholds)
-    return _count_by_comparing(row, places, thresholds, mask)
-
-
-def _count_by_comparing(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Compare the row (n,) with each threshold: equal scores count up to the item's place, larger after it."""
-    before = np.empty(len(places), np.int64)
-    for i, (place, threshold) in enumerate(zip(places.clip(0, len(row)).tolist(), thresholds, strict=True)):
-        np.greater_equal(row[:place], threshold, out=mask[:place])
-        np.greater(row[place:], threshold, out=mask[place:])
-        before[i] = np.count_nonzero(mask)
-    return before
+def _count_by_comparing(row: np.ndarray, place: int, threshold: np.floating, mask: np.ndarray) -> int:
+    """Mark in ``mask`` what stands before an item and count it: equal scores up to the item's place, larger after."""
+    place = min(max(place, 0), len(row))
+    np.greater_equal(row[:place], threshold, out=mask[:place])
+    np.greater(row[place:], threshold, out=mask[place:])
+    return np.count_nonzero(mask)
 
 
 def _count_by_sorting(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
