@@ -126,7 +126,7 @@ def _count_by_comparing(row: np.ndarray, place: int, threshold: np.floating, mas
     place = min(max(place, 0), len(row))
     np.greater_equal(row[:place], threshold, out=mask[:place])
     np.greater(row[place:], threshold, out=mask[place:])
-    return np.count_nonzero(mask)
+    return int(np.count_nonzero(mask))
 
 
 def _count_by_sorting(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
