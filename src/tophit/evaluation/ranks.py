@@ -110,7 +110,7 @@ def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, m
             before[waiting] = _count_by_sorting(row, places[waiting], thresholds[waiting])
             break
         lowest, waiting = waiting[0], waiting[1:]
-        before[lowest] = _count_by_comparing(row, int(places[lowest]), thresholds[lowest], mask)
+        before[lowest] = _count_by_comparing(row, int(places[lowest]), thresholds[lowest].item(), mask)
         comparisons -= 1
         if before[lowest] <= FEW * len(row) and len(row) >= SHORT:
             higher = waiting[np.searchsorted(thresholds[waiting], thresholds[lowest], side="right") :]
@@ -121,7 +121,7 @@ def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, m
     return before
 
 
-def _count_by_comparing(row: np.ndarray, place: int, threshold: np.floating, mask: np.ndarray) -> int:
+def _count_by_comparing(row: np.ndarray, place: int, threshold: float, mask: np.ndarray) -> int:
     """Mark in ``mask`` what stands before an item and count it: equal scores up to the item's place, larger after."""
     place = min(max(place, 0), len(row))
     np.greater_equal(row[:place], threshold, out=mask[:place])
