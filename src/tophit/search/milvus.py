@@ -229,7 +229,7 @@ class MilvusEngine:
 
     def _read_pinned(self) -> None:
         with self._errors():
-            described = self._client.describe_collection(self._collection)
+            described: Any = self._client.describe_collection(self._collection)
         text = described.get("properties", {}).get(_PINNED) or described.get("description")
         fields = read_description(text, self._where)
         self.dim, self.fingerprint, self.kind = int(fields["dim"]), str(fields["fingerprint"]), fields["index"]

@@ -28,7 +28,7 @@ def filter_expression(where: Sequence[Condition]) -> str:
 
 def literal(value: str | float) -> str:
     """Return a text or a number as Milvus reads it."""
-    return repr(value) if isinstance(value, float) else f'"{value.translate(_ESCAPES)}"'
+    return f'"{value.translate(_ESCAPES)}"' if isinstance(value, str) else repr(float(value))
 
 
 def _expression(condition: Condition) -> str:

@@ -218,7 +218,8 @@ class PgvectorEngine:
         if self.kind == "hnsw":  # goes on along the graph until enough items meet the filter
             self._connection.execute("SELECT '[1]'::vector")  # loads the library that knows the settings
             self._connection.execute("SET hnsw.iterative_scan = strict_order")
-            self._connection.execute(f"SET hnsw.ef_search = {max(1, min(1000, self.ef_search))}")
+            ef_search = str(max(1, min(1000, self.ef_search)))
+            self._connection.execute("SELECT set_config('hnsw.ef_search', %s, false)", [ef_search])
 
     def _run(self, statement: str, values: Sequence[Any] = ()) -> "psycopg.Cursor[Any]":
         """Execute a statement with {table} in it, on a new connection if the last one was lost."""
