@@ -18,7 +18,7 @@ from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
-from tophit.search.index import is_index
+from tophit.search.local.manifest import is_index
 from tophit.training import resume, train
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.loop import make_embedder

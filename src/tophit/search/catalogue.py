@@ -10,7 +10,8 @@ from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput, load
 from tophit.progress import Progress
 from tophit.search.engine import Hit
-from tophit.search.index import Index, is_index
+from tophit.search.index import Index
+from tophit.search.local.manifest import is_index
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ def build_catalogue(
     metadata = [
         {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **row.metadata} for row in chosen
     ]
-    index = Index.build(embedded.vectors, [_item_id(row) for row in chosen], metadata, embedder.fingerprint())
     embedder.save(folder / "embedder")
-    index.save(folder)
+    ids = [_item_id(row) for row in chosen]
+    index = Index.build(folder, ids, embedded.vectors, metadata, embedder.fingerprint())
     return Catalogue(index, embedder), embedded.bad
 
 
