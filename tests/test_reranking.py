@@ -80,7 +80,7 @@ def test_evaluation_with_reranking_is_the_slow_one(step: AlphaExpansion | KRecip
 
 @pytest.mark.parametrize("step", [AlphaExpansion(), KReciprocal()])
 def test_reranking_helps_where_classes_are_large_and_queries_noisy(step: AlphaExpansion | KReciprocal) -> None:
-    vectors, labels = clustered(5, 10, 20, dim=64, noise=1.2)
+    vectors, labels = clustered(5, 10, 20, dim=32, noise=1.2)
     assert retrieval_metrics(vectors, labels, rerank=step)["mAP"] > retrieval_metrics(vectors, labels)["mAP"] + 0.05
 
 
