@@ -71,8 +71,10 @@ class MilvusServer:
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
                 return
-            if self.process.poll() is not None or time.monotonic() > end:
-                raise RuntimeError("milvus-lite does not start:\n" + (self.folder / "log").read_text())
+            code = self.process.poll()
+            if code is not None or time.monotonic() > end:
+                log = (self.folder / "log").read_text()
+                raise RuntimeError(f"milvus-lite does not start (exit code {code}):\n{log}")
             time.sleep(0.1)
 
     def kill_and_restart(self) -> None:

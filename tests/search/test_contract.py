@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.search.servers import Place
 
-from tests.search.servers import Place, milvus_server, place, postgres_server  # noqa: F401  (fixtures)
 from tophit.errors import TophitError, UsageError
-from tophit.search import Hit, Index
+from tophit.search import Hit
 from tophit.search.filters import Condition, parse_filter
 
 DIM = 8
@@ -58,7 +58,7 @@ def ids_of(hits: list[Hit]) -> list[str]:
     return [hit.id for hit in hits]
 
 
-def test_what_was_written_is_found_and_read_back(place: Place) -> None:  # noqa: F811
+def test_what_was_written_is_found_and_read_back(place: Place) -> None:
     vectors = vectors_of(40)
     ids = [f"bild {i} \"ä\\'" for i in range(40)]
     metadata = [{"n": i, "tags": ["a", {"b": None}], "text": 'line\n"two"', "x": i / 7} for i in range(40)]
@@ -78,7 +78,7 @@ def test_what_was_written_is_found_and_read_back(place: Place) -> None:  # noqa:
         assert index.search(vectors[:2], k=2, with_metadata=False)[1][0].id == ids[1]
 
 
-def test_upsert_replaces_and_may_be_repeated(place: Place) -> None:  # noqa: F811
+def test_upsert_replaces_and_may_be_repeated(place: Place) -> None:
     vectors = vectors_of(6)
     with place.create() as index:
         for _ in range(3):
@@ -91,7 +91,7 @@ def test_upsert_replaces_and_may_be_repeated(place: Place) -> None:  # noqa: F81
         assert index.count({"v": 1}) == 2
 
 
-def test_delete_says_how_many_were_there(place: Place) -> None:  # noqa: F811
+def test_delete_says_how_many_were_there(place: Place) -> None:
     vectors = vectors_of(5)
     with place.create() as index:
         index.upsert(list("abcde"), vectors)
@@ -103,7 +103,7 @@ def test_delete_says_how_many_were_there(place: Place) -> None:  # noqa: F811
         assert ids_of(index.search(vectors[1], k=1)[0]) == ["b"]
 
 
-def test_every_write_is_seen_by_the_next_read_of_any_client(place: Place) -> None:  # noqa: F811
+def test_every_write_is_seen_by_the_next_read_of_any_client(place: Place) -> None:
     vectors = vectors_of(30)
     with place.create() as index:
         for i, vector in enumerate(vectors):
@@ -166,7 +166,7 @@ def filter_items() -> dict[str, tuple[np.ndarray, dict[str, Any]]]:
     return items
 
 
-def test_filters_mean_the_same_everywhere(place: Place) -> None:  # noqa: F811
+def test_filters_mean_the_same_everywhere(place: Place) -> None:
     items = filter_items()
     query = vectors_of(1, seed=9)[0]
     with place.create() as index:
@@ -179,7 +179,7 @@ def test_filters_mean_the_same_everywhere(place: Place) -> None:  # noqa: F811
             assert ids_of(index.search(query, k=20, where=where)[0]) == brute_force(allowed, query, 20), where
 
 
-def test_results_are_those_of_brute_force_also_after_churn(place: Place) -> None:  # noqa: F811
+def test_results_are_those_of_brute_force_also_after_churn(place: Place) -> None:
     random = np.random.default_rng(1)
     kept: dict[str, tuple[np.ndarray, dict[str, Any]]] = {}
     with place.create() as index:
@@ -202,7 +202,7 @@ def test_results_are_those_of_brute_force_also_after_churn(place: Place) -> None
         assert {item.id: item.metadata for item in index.items()} == {name: m for name, (_, m) in kept.items()}
 
 
-def test_equal_scores_come_in_the_order_of_ids(place: Place) -> None:  # noqa: F811
+def test_equal_scores_come_in_the_order_of_ids(place: Place) -> None:
     vectors = np.repeat(vectors_of(2), [70, 30], axis=0)
     ids = [f"{i:03}" for i in np.random.default_rng(0).permutation(100)]
     with place.create() as index:
@@ -213,7 +213,7 @@ def test_equal_scores_come_in_the_order_of_ids(place: Place) -> None:  # noqa: F
         assert ids_of(index.search(vectors[0], k=100)[0]) == expected + sorted(ids[70:])
 
 
-def test_recall_of_a_larger_index_is_one_where_search_is_exact(place: Place) -> None:  # noqa: F811
+def test_recall_of_a_larger_index_is_one_where_search_is_exact(place: Place) -> None:
     vectors, queries = vectors_of(3000, seed=2, dim=32), vectors_of(20, seed=4, dim=32)
     with place.create(dim=32) as index:
         for start in range(0, 3000, 1000):
@@ -228,7 +228,7 @@ def test_recall_of_a_larger_index_is_one_where_search_is_exact(place: Place) -> 
         assert [{*ids_of(hits)} for hits in found] == [{str(i) for i in row} for row in even]
 
 
-def test_an_index_remembers_its_embedder_and_dimension(place: Place) -> None:  # noqa: F811
+def test_an_index_remembers_its_embedder_and_dimension(place: Place) -> None:
     with place.create(dim=5, fingerprint="model A") as index:
         index.upsert(["x"], vectors_of(1, dim=5))
         with pytest.raises(TophitError, match=r"holds vectors of 5 numbers"):
@@ -243,12 +243,12 @@ def test_an_index_remembers_its_embedder_and_dimension(place: Place) -> None:  #
         place.create()
 
 
-def test_what_is_not_there_gets_a_sentence(place: Place) -> None:  # noqa: F811
+def test_what_is_not_there_gets_a_sentence(place: Place) -> None:
     with pytest.raises(TophitError, match=r"There is no index"):
         place.open()
 
 
-def test_the_longest_id_and_an_empty_index(place: Place) -> None:  # noqa: F811
+def test_the_longest_id_and_an_empty_index(place: Place) -> None:
     long = "é" * 512  # 1024 bytes
     with place.create() as index:
         assert index.search(vectors_of(2), k=3) == [[], []]
@@ -275,8 +275,8 @@ WRITER = """
 """
 
 
-def acknowledged_before_kill(place: Place, start: int, seconds: float) -> tuple[int, int]:
-    """Run a writer, kill -9 it (and then the server), and return its first and last acknowledged batch."""
+def acknowledged_before_kill(place: Place, start: int, seconds: float) -> int:
+    """Run a writer from batch ``start`` on, kill -9 it, and return its last acknowledged batch."""
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(WRITER)]
     process = subprocess.Popen(
         [*command, place.engine, place.location, place.name, str(start)],
@@ -285,21 +285,21 @@ def acknowledged_before_kill(place: Place, start: int, seconds: float) -> tuple[
         cwd=Path(__file__).parents[2],
         env={**os.environ, "PYTHONPATH": "."},
     )
-    assert process.stdout is not None
-    first = process.stdout.readline()  # it writes now
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read().split()
-    process.wait()
+    with process:
+        assert process.stdout is not None
+        first = process.stdout.readline()  # it writes now
+        time.sleep(seconds)
+        process.send_signal(signal.SIGKILL)
+        rest = process.stdout.read().split()
     assert first, "the writer failed before its first write"
-    return start, int(rest[-1] if rest else first)
+    return int(rest[-1] if rest else first)
 
 
-def test_a_killed_writer_and_server_lose_nothing_acknowledged(place: Place) -> None:  # noqa: F811
+def test_a_killed_writer_and_server_lose_nothing_acknowledged(place: Place) -> None:
     place.create().close()
     start = 0
     for seconds in (0.15, 0.4):
-        _, last = acknowledged_before_kill(place, start, seconds)
+        last = acknowledged_before_kill(place, start, seconds)
         place.kill_server()
         with place.open() as index:
             items = {item.id: item for item in index.items()}
@@ -317,7 +317,7 @@ def test_a_killed_writer_and_server_lose_nothing_acknowledged(place: Place) -> N
         start = last + 1
 
 
-def test_an_open_index_outlives_its_server(place: Place) -> None:  # noqa: F811
+def test_an_open_index_outlives_its_server(place: Place) -> None:
     if place.engine == "local":
         pytest.skip("a local index has no server")
     vectors = vectors_of(10)
@@ -334,4 +334,3 @@ def test_an_open_index_outlives_its_server(place: Place) -> None:  # noqa: F811
         assert ids_of(found[0]) == ["4"]
         index.upsert(["10"], vectors[:1])
         assert len(index) == 11
-    assert isinstance(index, Index)

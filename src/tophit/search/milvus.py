@@ -9,7 +9,7 @@ address keeps writes through a kill of the process, not through a loss of power.
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +21,8 @@ from tophit.files import sync
 from tophit.search.engine import Hit, Item
 from tophit.search.filters import Condition
 from tophit.search.milvus_filters import filter_expression, filterable_fields, literal
-from tophit.search.remote import best_hits, check_name, describe, import_package, read_description
+from tophit.search.prepare import MOST_ID_BYTES
+from tophit.search.remote import best_hits, check_name, closed_on_error, describe, import_package, read_description
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
@@ -32,7 +33,6 @@ _MOST_RESULTS = 16384  # Milvus's limit of one search or query
 _CALL_BYTES = 16 * 2**20  # of one write; gRPC's usual limit is 64 MB
 _IDS_IN_A_CALL = 1000
 _SPARE = 16  # more candidates than asked for, so that equal scores at the end can be ordered by id
-_ID_BYTES = 1024  # the longest id that an index takes
 
 
 class MilvusEngine:
@@ -72,42 +72,23 @@ class MilvusEngine:
     ) -> "MilvusEngine":
         """Make a collection. FLAT is exact; another ``index`` takes Milvus's parameters in ``index_options``."""
         engine = cls(location, collection, token)
-        client, kinds = engine._client, engine._milvus.DataType
-        pinned = describe(dim, fingerprint, index=index)
-        with engine._errors():
-            if client.has_collection(engine._collection):
-                raise TophitError(f"{engine._where} is there already; open it, or choose another --collection.")
-            # A cluster keeps the description, Milvus Lite the property.
-            schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=pinned)
-            schema.add_field("id", kinds.VARCHAR, is_primary=True, max_length=_ID_BYTES)
-            schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
-            schema.add_field("metadata", kinds.JSON)
-            schema.add_field("fields", kinds.JSON)  # the metadata's scalars by type: see milvus_filters
-            parameters = client.prepare_index_params()
-            parameters.add_index("vector", index_type=index, metric_type="IP", params=dict(index_options or {}))
-            client.create_collection(
-                engine._collection,
-                schema=schema,
-                index_params=parameters,
-                consistency_level="Strong",
-                num_shards=shards,
-                properties={_PINNED: pinned},
-            )
-        engine._sync()
-        engine._read_pinned()
+        with closed_on_error(engine):
+            engine._make(describe(dim, fingerprint, index=index), dim, index, dict(index_options or {}), shards)
+            engine._sync()
+            engine._read_pinned()
         return engine
 
     @classmethod
     def open(cls, location: str, *, collection: str = "tophit", token: str = "") -> "MilvusEngine":
         """Open a collection that :meth:`create` made."""
         engine = cls(location, collection, token)
-        with engine._errors():
-            if not engine._client.has_collection(engine._collection):
+        with closed_on_error(engine):
+            if not engine._exists():
                 raise TophitError(
                     f"There is no index: Milvus at {engine._shown} has no collection {engine._collection}; "
                     "make one with: tophit index"
                 )
-        engine._read_pinned()
+            engine._read_pinned()
         return engine
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -128,9 +109,9 @@ class MilvusEngine:
         """Remove items and return how many were there."""
         found = 0
         for part in _parts(ids):
-            with self._errors():
-                there = self._client.query(self._collection, filter=_any_of(part), output_fields=["id"], **self._strong)
-                if there:
+            there = self._query(_any_of(part), ["id"])
+            if there:
+                with self._errors():
                     self._client.delete(self._collection, filter=_any_of([row["id"] for row in there]))
             found += len(there)
         self._sync()
@@ -140,10 +121,7 @@ class MilvusEngine:
         """Return the item of each id, None where there is none."""
         found: dict[str, Item] = {}
         for part in _parts(ids):
-            with self._errors():
-                rows = self._client.query(
-                    self._collection, filter=_any_of(part), output_fields=["id", "vector", "metadata"], **self._strong
-                )
+            rows = self._query(_any_of(part), ["id", "vector", "metadata"])
             found |= {row["id"]: _item(row) for row in rows}
         return [found.get(each) for each in ids]
 
@@ -169,10 +147,7 @@ class MilvusEngine:
 
     def count(self, where: Sequence[Condition] = ()) -> int:
         """Return how many items meet every condition."""
-        with self._errors():
-            rows = self._client.query(
-                self._collection, filter=filter_expression(where), output_fields=["count(*)"], **self._strong
-            )
+        rows = self._query(filter_expression(where), ["count(*)"])
         return int(rows[0]["count(*)"])
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
@@ -214,10 +189,6 @@ class MilvusEngine:
     def _where(self) -> str:
         return f"The collection {self._collection}"
 
-    @property
-    def _strong(self) -> dict[str, Any]:
-        return {"consistency_level": "Strong"}
-
     def _connect(self, token: str) -> "MilvusClient":
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -226,6 +197,32 @@ class MilvusEngine:
             return self._milvus.MilvusClient(uri=self._location, token=token, timeout=10)
         except (self._milvus.MilvusException, ValueError, OSError) as error:
             raise TophitError(f"Milvus can't be reached at {self._shown}: {_message(error)}") from error
+
+    def _exists(self) -> bool:
+        with self._errors():
+            return bool(self._client.has_collection(self._collection))
+
+    def _make(self, pinned: str, dim: int, index: str, index_options: dict[str, Any], shards: int) -> None:
+        if self._exists():
+            raise TophitError(f"{self._where} is there already; open it, or choose another --collection.")
+        client, kinds = self._client, self._milvus.DataType
+        # A cluster keeps the description, Milvus Lite the property.
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=pinned)
+        schema.add_field("id", kinds.VARCHAR, is_primary=True, max_length=MOST_ID_BYTES)
+        schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
+        schema.add_field("metadata", kinds.JSON)
+        schema.add_field("fields", kinds.JSON)  # the metadata's scalars by type: see milvus_filters
+        parameters = client.prepare_index_params()
+        parameters.add_index("vector", index_type=index, metric_type="IP", params=index_options)
+        with self._errors():
+            client.create_collection(
+                self._collection,
+                schema=schema,
+                index_params=parameters,
+                consistency_level="Strong",
+                num_shards=shards,
+                properties={_PINNED: pinned},
+            )
 
     def _read_pinned(self) -> None:
         with self._errors():
@@ -245,15 +242,13 @@ class MilvusEngine:
         step = max(1, _MOST_RESULTS // limit)
         found: list[list[Item]] = []
         for start in range(0, len(queries), step):
-            with self._errors():
-                answer = self._client.search(
-                    self._collection,
-                    data=list(queries[start : start + step]),
-                    limit=limit,
-                    filter=expression,
-                    output_fields=["id", "vector", *(["metadata"] if with_metadata else [])],
-                    **self._strong,
-                )
+            answer = self._read(
+                self._client.search,
+                data=list(queries[start : start + step]),
+                limit=limit,
+                filter=expression,
+                output_fields=["id", "vector", *(["metadata"] if with_metadata else [])],
+            )
             found += [[_item(hit["entity"]) for hit in hits] for hits in answer]
         return found
 
@@ -262,18 +257,31 @@ class MilvusEngine:
 
         It is used for one batch: to go on, it would write the last id into its own filter without escaping it.
         """
-        with self._errors():
-            iterator = self._client.query_iterator(
-                self._collection,
-                batch_size=limit,
-                filter=expression,
-                output_fields=["id", "vector", "metadata"],
-                **self._strong,
-            )
-            try:
+        iterator = self._read(
+            self._client.query_iterator,
+            batch_size=limit,
+            filter=expression,
+            output_fields=["id", "vector", "metadata"],
+        )
+        try:
+            with self._errors():
                 return list(iterator.next())
-            finally:
-                iterator.close()
+        finally:
+            iterator.close()
+
+    def _query(self, expression: str, output_fields: list[str]) -> Any:
+        return self._read(self._client.query, filter=expression, output_fields=output_fields)
+
+    def _read(self, call: Callable[..., Any], **arguments: Any) -> Any:
+        """Call with strong consistency; a server that was restarted has to be told to load the collection again."""
+        with self._errors():
+            try:
+                return call(self._collection, consistency_level="Strong", **arguments)
+            except self._milvus.MilvusException as error:
+                if "load" not in str(error):
+                    raise
+                self._client.load_collection(self._collection)
+                return call(self._collection, consistency_level="Strong", **arguments)
 
     def _sync(self) -> None:
         """Flush what Milvus Lite wrote to its file's folder: it does not do so itself."""

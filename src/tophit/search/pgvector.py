@@ -15,7 +15,7 @@ import numpy as np
 from tophit.errors import TophitError, UsageError
 from tophit.search.engine import Hit, Item
 from tophit.search.filters import Condition
-from tophit.search.remote import check_name, describe, import_package, read_description
+from tophit.search.remote import check_name, closed_on_error, describe, import_package, read_description
 
 if TYPE_CHECKING:
     import psycopg
@@ -60,32 +60,17 @@ class PgvectorEngine:
         if index == "hnsw" and dim > _MOST_HNSW_DIMENSIONS:
             raise UsageError(f"pgvector's HNSW takes up to {_MOST_HNSW_DIMENSIONS} dimensions, not {dim}; use 'exact'.")
         engine = cls(location, table)
-        pinned = describe(dim, fingerprint, index=index, ef_search=ef_search)
-        sql = engine._psycopg.sql
-        with engine._errors(), engine._connection.transaction():
-            if engine._exists():
-                raise TophitError(f"{engine._where} is there already; open it, or choose another --table.")
-            engine._create_extension()
-            engine._run(
-                f'CREATE TABLE {{table}} (id text COLLATE "C" PRIMARY KEY, vector vector({int(dim)}) NOT NULL, '
-                "metadata jsonb NOT NULL)"
-            )
-            engine._run("CREATE INDEX ON {table} USING gin (metadata jsonb_path_ops)")
-            if index == "hnsw":
-                engine._run(
-                    "CREATE INDEX ON {table} USING hnsw (vector vector_ip_ops) "
-                    f"WITH (m = {int(m)}, ef_construction = {int(ef_construction)})"
-                )
-            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(engine._table), sql.Literal(pinned))
-            engine._connection.execute(comment)
-        engine._read_pinned()
+        with closed_on_error(engine):
+            engine._make(describe(dim, fingerprint, index=index, ef_search=ef_search), dim, index, m, ef_construction)
+            engine._read_pinned()
         return engine
 
     @classmethod
     def open(cls, location: str, *, table: str = "tophit") -> "PgvectorEngine":
         """Open a table that :meth:`create` made."""
         engine = cls(location, table)
-        engine._read_pinned()
+        with closed_on_error(engine):
+            engine._read_pinned()
         return engine
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -187,6 +172,26 @@ class PgvectorEngine:
                 if connection.execute("SHOW synchronous_commit").fetchone() == ("off",):
                     connection.execute("SET synchronous_commit = on")
                 return connection
+
+    def _make(self, pinned: str, dim: int, index: str, m: int, ef_construction: int) -> None:
+        """Make the table, its indexes and its comment in one transaction."""
+        sql = self._psycopg.sql
+        with self._errors(), self._connection.transaction():
+            if self._exists():
+                raise TophitError(f"{self._where} is there already; open it, or choose another --table.")
+            self._create_extension()
+            self._run(
+                f'CREATE TABLE {{table}} (id text COLLATE "C" PRIMARY KEY, vector vector({int(dim)}) NOT NULL, '
+                "metadata jsonb NOT NULL)"
+            )
+            self._run("CREATE INDEX ON {table} USING gin (metadata jsonb_path_ops)")
+            if index == "hnsw":
+                self._run(
+                    "CREATE INDEX ON {table} USING hnsw (vector vector_ip_ops) "
+                    f"WITH (m = {int(m)}, ef_construction = {int(ef_construction)})"
+                )
+            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self._table), sql.Literal(pinned))
+            self._connection.execute(comment)
 
     def _create_extension(self) -> None:
         psycopg = self._psycopg

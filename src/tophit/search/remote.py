@@ -3,7 +3,8 @@
 import importlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -25,6 +26,16 @@ def import_package(name: str, engine: str) -> ModuleType:
             f"The engine {engine} needs the package {name}, which can't be imported ({error}); "
             f"install it with: pip install 'tophit[{engine}]'"
         ) from error
+
+
+@contextmanager
+def closed_on_error(engine: Any) -> Iterator[None]:
+    """Close an engine that could not be made or opened."""
+    try:
+        yield
+    except BaseException:
+        engine.close()
+        raise
 
 
 def check_name(name: str, what: str) -> str:
