@@ -31,6 +31,6 @@ def test_a_catalogue_finds_its_own_images_and_skips_unreadable_ones(pictures: Pa
 
 def test_an_index_refuses_an_embedder_that_did_not_make_it(pictures: Path, tmp_path: Path) -> None:
     build_catalogue(build_embedder("small", "random", dim=16, size=32), open_images(str(pictures)).rows, tmp_path)
-    build_embedder("small", "random", dim=16, size=32).save(tmp_path / "embedder")
+    build_embedder("small", "random", dim=16, size=32).save(tmp_path / "v1" / "embedder")
     with pytest.raises(TophitError, match="not the one that made the index"):
         open_catalogue(tmp_path)

@@ -204,7 +204,7 @@ class MilvusEngine:
 
     def _make(self, pinned: str, dim: int, index: str, index_options: dict[str, Any], shards: int) -> None:
         if self._exists():
-            raise TophitError(f"{self._where} is there already; open it, or choose another --collection.")
+            raise TophitError(f"{self._where} is there already; open it, or choose another name.")
         client, kinds = self._client, self._milvus.DataType
         # A cluster keeps the description, Milvus Lite the property.
         schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=pinned)

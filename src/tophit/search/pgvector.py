@@ -178,7 +178,7 @@ class PgvectorEngine:
         sql = self._psycopg.sql
         with self._errors(), self._connection.transaction():
             if self._exists():
-                raise TophitError(f"{self._where} is there already; open it, or choose another --table.")
+                raise TophitError(f"{self._where} is there already; open it, or choose another name.")
             self._create_extension()
             self._run(
                 f'CREATE TABLE {{table}} (id text COLLATE "C" PRIMARY KEY, vector vector({int(dim)}) NOT NULL, '
