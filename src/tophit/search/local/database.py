@@ -23,7 +23,7 @@ CREATE TABLE items (
 CREATE TABLE log (key INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE tombstones (key INTEGER PRIMARY KEY);
 CREATE TABLE fields (field TEXT, kind INTEGER, value, key INTEGER, PRIMARY KEY (field, kind, value, key)) WITHOUT ROWID;
-INSERT INTO facts VALUES ('last_key', 0), ('pruned', 0), ('changes', 0);
+INSERT INTO facts VALUES ('last_key', 0), ('oldest', 0), ('changes', 0);
 """
 _CHUNK = 10_000
 _KINDS = {bool: 0, int: 1, float: 1, str: 2}
@@ -82,7 +82,9 @@ class Database:
         self.fact("changes")  # the snapshot is taken by the first read
 
     def fact(self, name: str) -> int:
-        """Return a number kept beside the items: last_key, pruned, changes."""
+        """Return a number kept beside the items: last_key, changes, and oldest,
+        the first version of the manifest that the log still serves.
+        """
         return self.connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()[0]
 
     @contextmanager

@@ -82,6 +82,9 @@ class Delta:
         """Return the ids of rows."""
         return [self.ids[row] for row in rows]
 
+    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
+        """Nothing to do: the log's checksums were checked when it was read."""
+
     def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
         if rows is None and self.dead:

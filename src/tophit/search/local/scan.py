@@ -5,6 +5,8 @@ import numpy as np
 
 _BLOCK = 65_536
 """Vectors gathered at a time: 32 MB at 128 numbers a vector."""
+_WORTH_THREADS = 4096
+"""Fewer scores are made by one thread: starting others costs more, much more on a busy machine."""
 
 
 def scan(queries: np.ndarray, vectors: np.ndarray, k: int, rows: np.ndarray | None = None) -> np.ndarray:
@@ -32,6 +34,9 @@ def exact_scores(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> 
     """
     scores = np.empty(rows.shape, np.float32)
     if rows.size:
+        threads = faiss.omp_get_max_threads()
+        if rows.size < _WORTH_THREADS:
+            faiss.omp_set_num_threads(1)
         rows = np.ascontiguousarray(rows, np.int64)
         faiss.fvec_inner_products_by_idx(  # type: ignore[attr-defined]
             faiss.swig_ptr(scores),
@@ -40,4 +45,5 @@ def exact_scores(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> 
             faiss.swig_ptr(rows),
             *(vectors.shape[1], *rows.shape),
         )
+        faiss.omp_set_num_threads(threads)
     return scores
