@@ -206,4 +206,5 @@ def _growing(
     index, loaded = open_version(folder, name, writable=True)
     with index:
         yield Catalogue(index, loaded), name
+        index.compact()  # merges what was written and tunes the search for it
     switch_version(folder, name)
