@@ -92,3 +92,7 @@ class SelfChecking(Protocol):
     def verify(self) -> list[str]:
         """Return what is wrong, a sentence each."""
         ...
+
+    def repair(self) -> list[str]:
+        """Recover what can be; return what was done and lost, a sentence each."""
+        ...

@@ -196,6 +196,15 @@ class Index:
         """Read everything and return what is wrong, a sentence each; nothing for a sound index."""
         return self._self_checking().verify()
 
+    def repair(self) -> list[str]:
+        """Recover what can be and return what was done and lost, a sentence each; needs ``writable=True``."""
+        return self._self_checking().repair()
+
+    @staticmethod
+    def repair_folder(folder: str | Path) -> list[str]:
+        """Do the same for a local index that is too damaged to be opened."""
+        return engine_class("local").repair_folder(folder)
+
     def close(self) -> None:
         """Give up locks, files and connections."""
         self.engine.close()

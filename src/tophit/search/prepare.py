@@ -29,8 +29,11 @@ def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
         raise UsageError(f"{what.capitalize()} {_first(~np.isfinite(largest))} holds infinity or not-a-number.")
     if (largest < _SMALLEST_NORM).any():
         raise UsageError(f"{what.capitalize()} {_first(largest < _SMALLEST_NORM)} is zero: it points nowhere.")
-    array = array / largest  # so that squares neither overflow nor vanish
-    return np.ascontiguousarray(array / np.linalg.norm(array, axis=1, keepdims=True), np.float32)
+    scaled = array / largest  # so that squares neither overflow nor vanish
+    lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
+    # What is unit length already stays as it is, to the last bit: vectors read from an index can be written again.
+    is_unit = np.abs(largest - 1 / lengths) < 1e-6
+    return np.ascontiguousarray(np.where(is_unit, array, scaled / lengths), np.float32)
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:

@@ -19,10 +19,12 @@ from tophit.search.local.database import CommitUnknown, Database, WriteFailed
 from tophit.search.local.lock import WriterLock
 from tophit.search.local.manifest import Manifest, is_index, last_version, publish, read_manifest
 from tophit.search.local.merging import compact, seal
+from tophit.search.local.repairing import repair
 from tophit.search.local.segment import Segment
 from tophit.search.local.selection import Selection, rows_of, select
 from tophit.search.local.state import State, load, remove_leftovers
 from tophit.search.local.tuning import Wish
+from tophit.search.local.verifying import verify
 
 SEAL_AT = 50_000
 """So many vectors in the delta become a segment."""
@@ -181,9 +183,20 @@ class LocalEngine:
     def verify(self) -> list[str]:
         """Read everything and return what is wrong, a sentence each."""
         with self._turn:
-            return [
-                text for (text,) in self._state.database.connection.execute("PRAGMA integrity_check") if text != "ok"
-            ]
+            return verify(self.folder)
+
+    def repair(self) -> list[str]:
+        """Keep what matches its checksums as a new version; return what was done and lost, a sentence each."""
+        with self._writing(), self._replacing():
+            return repair(self.folder, _database_name())
+
+    @staticmethod
+    def repair_folder(location: str | Path) -> list[str]:
+        """Repair an index that is too damaged to be opened."""
+        with _locked(Path(location)) as lock:
+            report = repair(Path(location), _database_name())
+            lock.release()
+            return report
 
     def stats(self) -> dict[str, Any]:
         """Return what there is to know."""

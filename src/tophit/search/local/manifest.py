@@ -75,7 +75,7 @@ def read_manifest(folder: Path, name: str = NAME) -> Manifest:
 def publish(folder: Path, manifest: Manifest) -> None:
     """Put a manifest in force, durably; the one before becomes the previous one."""
     path = folder / NAME
-    if path.is_file():
+    if last_version(folder):  # a damaged one must not replace a good previous one
         write_text(folder / PREVIOUS, path.read_text(encoding="utf-8"))
     content = {"format": FORMAT, **asdict(manifest)}
     write_text(path, json.dumps({**content, "sha256": _digest(content)}, indent=2) + "\n")
