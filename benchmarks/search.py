@@ -73,8 +73,9 @@ def exact(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None = No
     return found if rows is None else rows[found]
 
 
-def recall_of_hits(found: list[list[Hit]], truth: np.ndarray) -> float:
-    return recall(np.array([[int(hit.id) for hit in hits] for hits in found]), truth)
+def recall_of_hits(found: list[list[Hit]] | list[list[str]], truth: np.ndarray) -> float:
+    names = [[one.id if isinstance(one, Hit) else one for one in hits] for hits in found]
+    return recall(np.array(names).astype(np.int64), truth)
 
 
 def recall(found: np.ndarray, truth: np.ndarray) -> float:
@@ -121,8 +122,8 @@ def speed(index: Index, vectors: np.ndarray, queries: np.ndarray, options: argpa
     truth = exact(queries, vectors)
     contenders: dict[str, Any] = {
         "raw FAISS": raw_faiss(index, vectors),
-        "Tophit, ids and scores": lambda some: index.search(some, K, with_metadata=False),
-        "Tophit, with metadata": lambda some: index.search(some, K),
+        "Tophit, ids and scores": lambda some: index.nearest(some, K)[0],
+        "Tophit, hits with metadata": lambda some: index.search(some, K),
     }
     if len(vectors) <= options.hnswlib_up_to:
         contenders["hnswlib"] = hnswlib_search(vectors, queries, truth)
@@ -169,7 +170,8 @@ start = time.perf_counter()
 index = Index.open(sys.argv[1])
 opened = time.perf_counter() - start
 index.search(query, 10)
-print(f"{len(index)} items: opened in {opened * 1e3:.0f} ms, first answer after {(time.perf_counter() - start) * 1e3:.0f} ms")
+answered = time.perf_counter() - start
+print(f"{len(index)} items: opened in {opened * 1e3:.0f} ms, first answer after {answered * 1e3:.0f} ms")
 """
 
 

@@ -96,3 +96,14 @@ class SelfChecking(Protocol):
     def repair(self) -> list[str]:
         """Recover what can be; return what was done and lost, a sentence each."""
         ...
+
+
+@runtime_checkable
+class Nearest(Protocol):
+    """An engine that can answer with ids and scores alone, faster than with hits."""
+
+    def nearest(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Return ids and scores of up to k items nearest to each query, as :meth:`Engine.search` orders them."""
+        ...

@@ -78,6 +78,10 @@ class Delta:
         self.dead += int(self._live[places].sum())
         self._live[places] = False
 
+    def id_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self.ids[row]
+
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of rows."""
         return [self.ids[row] for row in rows]

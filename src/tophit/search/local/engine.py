@@ -133,16 +133,28 @@ class LocalEngine:
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
         with self._turn:
-            selection = self._select(where)
-            found: list[parts.Found] = []
-            for start in range(0, len(queries), _QUERIES_AT_ONCE):
-                found += parts.nearest(self._state.parts(), queries[start : start + _QUERIES_AT_ONCE], k, selection)
+            found = self._nearest(queries, k, where)
             if not with_metadata:
                 return [[Hit(rank, one[0], one[1], {}) for rank, one in enumerate(hits, 1)] for hits in found]
             metadata = self._state.database.metadata(list({one[2] for hits in found for one in hits}))
         return [
             [Hit(rank, one[0], one[1], dict(metadata[one[2]])) for rank, one in enumerate(hits, 1)] for hits in found
         ]
+
+    def nearest(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Return ids and scores of up to k items nearest to each query, best first: what is least to be made."""
+        with self._turn:
+            found = self._nearest(queries, k, where)
+        return [[one[1] for one in hits] for hits in found], [[one[0] for one in hits] for hits in found]
+
+    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition]) -> list[parts.Found]:
+        selection = self._select(where)
+        found: list[parts.Found] = []
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            found += parts.nearest(self._state.parts(), queries[start : start + _QUERIES_AT_ONCE], k, selection)
+        return found
 
     def count(self, where: Sequence[Condition] = ()) -> int:
         """Return how many items meet every condition."""

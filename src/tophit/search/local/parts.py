@@ -1,6 +1,7 @@
 """Search over the parts of an index: segments and delta together."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from tophit.search.local.selection import Selection
 
 _EXTRA = 8
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
+_FEW = 4
 
 
 class Part(Protocol):
@@ -26,6 +28,8 @@ class Part(Protocol):
 
     @property
     def live(self) -> np.ndarray | None: ...  # noqa: D102
+
+    def id_of(self, row: int) -> str: ...  # noqa: D102
 
     def ids_of(self, rows: Sequence[int]) -> list[str]: ...  # noqa: D102
 
@@ -54,6 +58,13 @@ def _nearest(
     wanted = min(k + extra, total)
     rows = [part.search(queries, wanted, allowed) for part, allowed in parts]
     scores = [exact_scores(queries, part.vectors, r) for (part, _), r in zip(parts, rows, strict=True)]
+    if len(queries) <= _FEW:
+        found = [_named_one([part for part, _ in parts], rows, scores, query, k) for query in range(len(queries))]
+        open_ends = [q for q, (_, ties) in enumerate(found) if ties >= wanted and wanted < total]
+        for place in open_ends:
+            again = _nearest(parts, queries[place : place + 1], k, 8 * extra, total)
+            found[place] = (again[0], 0)
+        return [result for result, _ in found]
     owner = np.repeat(np.arange(len(parts)), [r.shape[1] for r in rows])
     all_rows, all_scores = np.concatenate(rows, axis=1), np.concatenate(scores, axis=1)
     order = np.argsort(-all_scores, axis=1, kind="stable")[:, :wanted]
@@ -68,6 +79,31 @@ def _nearest(
             for place, result in zip(open_ends, again, strict=True):
                 found[place] = result
     return found
+
+
+def _named_one(
+    parts: Sequence[Part], rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], query: int, k: int
+) -> tuple[Found, int]:
+    """Do for one query in plain Python what :func:`_named` does for many: there it is faster.
+
+    Return also how many candidates are as good as the k-th or better.
+    """
+    candidates = [
+        (-score, number, row)
+        for number in range(len(parts))
+        for score, row in zip(scores[number][query].tolist(), rows[number][query].tolist(), strict=True)
+        if row >= 0
+    ]
+    candidates.sort()
+    end = min(k, len(candidates))
+    while end < len(candidates) and candidates[end][0] == candidates[k - 1][0]:
+        end += 1
+    found = [
+        (-score, parts[number].id_of(row), int(parts[number].keys[row])) for score, number, row in candidates[:end]
+    ]
+    if any(one[0] == other[0] for one, other in pairwise(found)):
+        found.sort(key=lambda one: (-one[0], one[1]))
+    return found[:k], end
 
 
 def _named(parts: Sequence[Part], owner: np.ndarray, rows: np.ndarray, scores: np.ndarray, k: int) -> list[Found]:

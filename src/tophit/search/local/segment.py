@@ -84,6 +84,10 @@ class Segment:
         if self.approximate is not None:
             self.approximate.keep(self._live)
 
+    def id_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self._ids[self._ends[row - 1] if row else 0 : self._ends[row]].decode()
+
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of rows."""
         picked = np.asarray(rows, np.int64)
