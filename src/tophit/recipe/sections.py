@@ -14,7 +14,16 @@ from tophit.recipe.section import Section
 class Data(Section):
     """What to learn from."""
 
-    manifest: str = Field(description="A manifest (.csv, .parquet), a folder of class folders, or the set 'icons'.")
+    manifest: str = Field(
+        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', or the folder of 'set'."
+    )
+    set: Literal["cub200", "cars196", "sop", "vehicleid", "inaturalist", "inshop"] | None = Field(
+        default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
+    )
+    partial: bool = Field(
+        default=False, description="Go on although images of the benchmark set are missing or counts differ."
+    )
+    boxes: bool = Field(default=False, description="Crop the benchmark set's images to their objects' boxes.")
     test_share: float = Field(
         default=0.5,
         ge=0,
@@ -37,6 +46,11 @@ class Data(Section):
         default=0, ge=0, description="How many unreadable images to skip, with a note, before the run stops."
     )
     workers: int = Field(default=0, ge=0, description="Processes that read images; 0 reads in the training process.")
+    cache: Literal["none", "ram", "disk"] = Field(
+        default="none",
+        description="Keep training images as they were decoded (for 'all'): in memory, or on disk for later runs too.",
+    )
+    cache_gb: float = Field(default=4.0, gt=0, description="Most gigabytes that the cache of decoded images takes.")
 
 
 class Embedder(Section):
@@ -64,7 +78,7 @@ class Embedder(Section):
         default=None, gt=0, le=1, description="Share of the short side that the centre crop keeps."
     )
     squash: bool = Field(
-        default=False, description="Scale both sides to the input size instead of cropping the centre."
+        default=False, description="Scale both sides alike, to size / crop, instead of keeping the aspect."
     )
 
 
@@ -99,10 +113,26 @@ class Memory(Section):
 class Augment(Section):
     """Random views of training images, where the whole network learns."""
 
+    crop: Literal["view", "random", "random-resized"] = Field(
+        default="view",
+        description="What a view shows (for 'all'): 'view' a share of the evaluation view, 'random' a window of the "
+        "input's size anywhere, 'random-resized' a share of the picture in other shapes.",
+    )
     scale: tuple[float, float] = Field(
-        default=(0.6, 1.0), description="Range of the random crop's share of the picture's area (for 'all')."
+        default=(0.6, 1.0),
+        description="Range of the crop's share of the area (for 'all'; view and random-resized).",
+    )
+    ratio: tuple[float, float] = Field(
+        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width to height (for 'all')."
     )
     flip: bool = Field(default=True, description="Mirror half of the pictures (for 'all').")
+
+    @field_validator("ratio")
+    @classmethod
+    def _ratios_in_order(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < value[0] <= value[1]:
+            raise ValueError("Expected two ratios, 0 < least <= most")
+        return value
 
     @field_validator("scale")
     @classmethod

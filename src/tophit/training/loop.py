@@ -139,6 +139,7 @@ class _Training:
                 f"{self._resume_command()}"
             ) from error
         finally:
+            self.source.close()
             self._close_log()
 
     def _close_log(self) -> None:
