@@ -12,7 +12,8 @@ class Preprocessing:
     """What a backbone expects: a square of ``size`` pixels, RGB, each channel (value / 255 - mean) / std.
 
     The picture's short side is scaled to ``size / crop`` and the centre is cut out; ``crop=1`` keeps all of
-    the short side. ``squash=True`` scales both sides to ``size`` instead, whatever the aspect.
+    the short side. ``squash=True`` scales both sides to ``size`` instead, whatever the aspect. ``mean`` and ``std``
+    are in the order of ``channel_order``, RGB or BGR; a scale of 0 to 255 is a ``std`` of 1 / 255.
     """
 
     size: int = 224
@@ -20,6 +21,7 @@ class Preprocessing:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     squash: bool = False
+    channel_order: str = "RGB"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return the evaluation view of an RGB picture as float32 (3, size, size)."""
@@ -48,8 +50,11 @@ class Preprocessing:
         return round(self.size / self.crop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
+        """Return the fields as plain values; those added later only if they say something, so digests stay."""
+        fields = asdict(self)
+        if self.channel_order == "RGB":
+            del fields["channel_order"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Preprocessing":
@@ -69,5 +74,8 @@ class Preprocessing:
     def _normalise(self, image: Image.Image) -> np.ndarray:
         scale = 1 / (255 * np.asarray(self.std, np.float32))
         shift = np.asarray(self.mean, np.float32) / np.asarray(self.std, np.float32)
-        pixels = np.asarray(image, np.float32) * scale.astype(np.float32) - shift
+        values = np.asarray(image, np.float32)
+        if self.channel_order == "BGR":
+            values = values[:, :, ::-1]
+        pixels = values * scale.astype(np.float32) - shift
         return np.ascontiguousarray(pixels.transpose(2, 0, 1))
