@@ -3,7 +3,7 @@
 from typing import Literal
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tophit.recipe.losses import Loss, ProxyAnchor
 from tophit.recipe.methods import Method, Plain
@@ -56,20 +56,33 @@ class Data(Section):
 class Embedder(Section):
     """What to train."""
 
-    backbone: str = Field(default="efficientnet-lite0", description="The network: efficientnet-lite0 or small.")
+    backbone: str = Field(
+        default="efficientnet-lite0",
+        description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
+        "timm/NAME, torchvision/NAME or hf/NAME where that library is installed.",
+    )
     weights: str = Field(
         default="pretrained",
         description="Where its weights come from: pretrained, random, or a file (.safetensors, .pth).",
     )
-    pooling: Literal["average", "gem"] = Field(default="average", description="From a feature map to one vector.")
+    pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
+        default="average",
+        description="From a feature map to one vector; cls takes a transformer's class token.",
+    )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
-    dim: int = Field(default=128, ge=1, description="Length of the vectors.")
+    learn_p: bool = Field(default=False, description="Learn that power too, with the head's rate (for gem and 'all').")
+    levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
+    layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
+    dim: int | None = Field(default=128, ge=1, description="Length of the vectors; none: the pooled vector's own.")
     trainable: Literal["head", "all"] = Field(
         default="head",
         description="'head' trains on the frozen backbone's cached features, in seconds; 'all' trains everything.",
     )
     freeze_batch_norm: bool = Field(
         default=True, description="Keep BatchNorm's statistics as they were loaded (for 'all')."
+    )
+    freeze_batch_norm_weights: bool = Field(
+        default=False, description="Keep BatchNorm's scale and shift as they were loaded too (for 'all')."
     )
     size: int | None = Field(
         default=None, ge=8, description="Side of the square input in pixels; default: the backbone's."
@@ -80,6 +93,15 @@ class Embedder(Section):
     squash: bool = Field(
         default=False, description="Scale both sides alike, to size / crop, instead of keeping the aspect."
     )
+
+    @field_validator("trainable")
+    @classmethod
+    def _something_learns(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("learn_p") and (info.data.get("pooling") != "gem" or value != "all"):
+            raise ValueError("learn_p needs pooling gem and trainable all")
+        if value == "head" and info.data.get("dim", 1) is None:
+            raise ValueError("Without dim there is no head to train")
+        return value
 
 
 class Batches(Section):

@@ -235,10 +235,11 @@ class _Training:
         self.backbone_learns = learns
         self.embedder.backbone.requires_grad_(learns)
         self.embedder.train()
-        if not learns or recipe.embedder.freeze_batch_norm:
-            for module in self.embedder.backbone.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        for module in self.embedder.backbone.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                if not learns or recipe.embedder.freeze_batch_norm:
                     module.eval()
+                module.requires_grad_(learns and not recipe.embedder.freeze_batch_norm_weights)
 
     def _evaluate(self) -> None:
         """Measure on the classes that select, and keep the embedder if it is the best so far (or there are none)."""
@@ -364,7 +365,17 @@ def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None
     fields = recipe.embedder
     dim = fields.dim if head else None
     embedder = build_embedder(
-        fields.backbone, fields.weights, fields.pooling, fields.p, dim, fields.size, fields.crop, fields.squash
+        fields.backbone,
+        fields.weights,
+        fields.pooling,
+        fields.p,
+        dim,
+        fields.size,
+        fields.crop,
+        fields.squash,
+        learn_p=fields.learn_p,
+        levels=fields.levels,
+        layer_norm=fields.layer_norm and head,
     )
     return embedder.to(device or choose_device(recipe.device))
 

@@ -12,7 +12,8 @@ from tophit.recipe.sections import Schedule
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer with the groups backbone (if it is trainable), head and the loss's own parameters."""
-    sections = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
+    head = nn.ModuleList([embedder.head, embedder.pooling])  # a pooling's learned power moves with the head
+    sections = [(head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
     if recipe.embedder.trainable == "all":
         sections.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
     groups = [
