@@ -1,5 +1,6 @@
 """The recipe: one typed YAML file that says all of a run. Every field is documented here and only here."""
 
+import re
 from typing import Literal
 
 import yaml
@@ -9,6 +10,9 @@ from tophit.recipe.losses import Loss, ProxyAnchor
 from tophit.recipe.methods import Method, Plain
 from tophit.recipe.miners import Miner, NoMiner
 from tophit.recipe.section import Section
+
+_METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)"
+_PAPER_METRIC = rf"(NMI|F1|([a-z]+/)?{_METRIC})"
 
 
 class Data(Section):
@@ -190,6 +194,7 @@ class Optimizer(Section):
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="The optimizer.")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum (for sgd).")
+    eps: float = Field(default=1e-8, gt=0, description="What Adam adds to its denominators (for adam, adamw).")
     clip: float | None = Field(default=None, gt=0, description="Longest gradient: longer ones are scaled down to it.")
     ema: float = Field(
         default=0.0,
@@ -231,13 +236,36 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: str = Field(
         default="MAP@R",
-        pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)$",
+        pattern=rf"^{_METRIC}$",
         description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
     select_on: Literal["validation", "test"] = Field(
         default="validation",
         description="Classes that choose the best epoch. 'test' is what many papers do; its results are optimistic.",
     )
+    clusters: str | None = Field(
+        default=None,
+        description="At the end, NMI and F1 of k-means against this column of the test rows: label, or metadata.",
+    )
+
+
+class Paper(Section):
+    """What a paper reports for this recipe; a finished run prints its own beside it."""
+
+    title: str = Field(default="", description="The paper.")
+    table: str = Field(default="", description="Where it reports the numbers.")
+    row: str = Field(default="", description="Which row of that table.")
+    metrics: dict[str, float] = Field(
+        default={}, description="Metric to percent as printed; small/recall@1 is of a test set with that name."
+    )
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+        unknown = [name for name in value if not re.fullmatch(_PAPER_METRIC, name)]
+        if unknown:
+            raise ValueError(f"Unknown metric '{unknown[0]}'; there are NMI, F1, and those of evaluation.metric")
+        return value
 
 
 class Checkpoint(Section):
@@ -274,6 +302,7 @@ class Recipe(Section):
     schedule: Schedule = Schedule()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
+    paper: Paper = Paper()
 
     def to_yaml(self) -> str:
         """Return the recipe as YAML, every field written out."""

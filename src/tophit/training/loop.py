@@ -25,6 +25,7 @@ from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.log import Log
 from tophit.training.methods import build_method
 from tophit.training.optimizer import rate_factor
+from tophit.training.papers import beside_paper, cluster_metrics, drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.rows import has_pairs, rows_of
 from tophit.training.run import Run
@@ -302,8 +303,14 @@ class _Training:
             self.bad.add(test.number(row), reason, enforce=False)
 
         def measure() -> dict[str, Any]:
-            metrics = metrics_of_vectors(embedded.vectors, [test.rows[i] for i in embedded.rows], 0.95)
-            return {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            vectors, rows = embedded.vectors, [test.rows[i] for i in embedded.rows]
+            metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
+            found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            if metrics_name == "test":
+                found["test"] |= cluster_metrics(vectors, rows, self.recipe.evaluation.clusters, self.recipe.seed)
+                found["test_sets"] = drawn_gallery_metrics(vectors, rows, self.recipe.seed)
+                found |= beside_paper(self.recipe, found)
+            return found
 
         return on_first(self.engine, measure)
 
