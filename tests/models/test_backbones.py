@@ -141,7 +141,7 @@ def test_efficientnet_names_a_cat_and_a_cup_of_coffee(name: str, picture: str, r
     assert set(scores.topk(2).indices.tolist()) <= right | {LYNX}
 
 
-def _picture(array: np.ndarray):  # noqa: ANN202
+def _picture(array: np.ndarray):
     from tophit.data.decode import array_to_image
 
     return array_to_image(array)
