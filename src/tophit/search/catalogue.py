@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tophit.data.embedding import embed_rows
-from tophit.data.manifest import ImageRow
+from tophit.data.manifest import ImageRow, item_id
 from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput, load
 from tophit.progress import Progress
@@ -44,7 +44,7 @@ def build_catalogue(
     metadata = [
         {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **row.metadata} for row in chosen
     ]
-    index = Index.build(embedded.vectors, [_item_id(row) for row in chosen], metadata, embedder.fingerprint())
+    index = Index.build(embedded.vectors, [item_id(row) for row in chosen], metadata, embedder.fingerprint())
     embedder.save(folder / "embedder")
     index.save(folder)
     return Catalogue(index, embedder), embedded.bad
@@ -57,8 +57,3 @@ def open_catalogue(folder: str | Path) -> Catalogue:
     if embedder.fingerprint() != index.fingerprint:
         raise TophitError(f"The embedder in {folder} is not the one that made the index; build the index anew.")
     return Catalogue(index, embedder)
-
-
-def _item_id(row: ImageRow) -> str:
-    path = str(row.path.absolute())
-    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
