@@ -24,6 +24,8 @@ COMMANDS = [
     "data folder",
     "data query-gallery",
     "data check",
+    "data cub200",
+    "data vehicleid",
 ]
 
 

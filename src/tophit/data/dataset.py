@@ -1,7 +1,7 @@
 """Images as a torch data set: a bad file becomes a note, not a crash."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,21 +157,24 @@ def _explained(error: RuntimeError) -> Exception:
     return error
 
 
-class InOrder:
-    """All rows of a data set in order, in batches of a size; can be gone through again."""
+class ImageBatches:
+    """Given batches of a data set, once; ``len`` is their number, their workers end with them."""
 
-    def __init__(self, dataset: ImageDataset, size: int, workers: int = 0) -> None:
+    def __init__(self, dataset: ImageDataset, batches: Sequence[Sequence[int]], workers: int = 0) -> None:
         self.loader = ImageLoader(dataset, workers)
-        rows = range(len(dataset))
-        self.batches = [rows[start : start + size] for start in range(0, len(dataset), size)]
+        self.batches = batches
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.loader.read(self.batches)
+        yield from self.loader.read(self.batches)
+        self.loader.close()
 
 
-def image_loader(dataset: ImageDataset, size: int, workers: int = 0) -> InOrder:
-    """Return all rows in order, in batches of a size."""
-    return InOrder(dataset, size, workers)
+def image_loader(dataset: ImageDataset, batches: Iterable[Sequence[int]] | int, workers: int = 0) -> ImageBatches:
+    """Return given batches of row numbers, or all rows in order in batches of a size."""
+    if isinstance(batches, int):
+        rows = range(len(dataset))
+        batches = [rows[start : start + batches] for start in range(0, len(dataset), batches)]
+    return ImageBatches(dataset, list(batches), workers)
