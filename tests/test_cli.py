@@ -33,6 +33,8 @@ COMMANDS = [
     "data folder",
     "data query-gallery",
     "data check",
+    "data cub200",
+    "data vehicleid",
 ]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tophit.data.decode import read_image
 from tophit.data.embedding import embed_rows
-from tophit.data.manifest import Box, ImageRow
+from tophit.data.manifest import Box, ImageRow, item_id
 from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
@@ -173,12 +173,6 @@ def load_catalogue(
 def open_catalogue(folder: str | Path, writable: bool = False, version: str | None = None) -> Catalogue:
     """Open an index with its embedder, refusing an embedder that did not make it."""
     return Catalogue(*open_version(folder, version, writable))
-
-
-def item_id(row: ImageRow) -> str:
-    """Return the id of an image in a catalogue: its absolute path, with its box if it has one."""
-    path = str(row.path.absolute())
-    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
 
 
 def item_metadata(row: ImageRow) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from tophit.data.embedding import embed_rows
-from tophit.data.manifest import ImageRow
+from tophit.data.manifest import ImageRow, item_id
 from tophit.errors import TophitError
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
-from tophit.search.catalogue import Catalogue, item_id, open_catalogue
+from tophit.search.catalogue import Catalogue, open_catalogue
 from tophit.search.engine import Hit, Item
 from tophit.search.query import search_vectors
 from tophit.search.versions import add_version, read_versions
