@@ -80,7 +80,7 @@ def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
     if path.is_file():
         _check(path, file)
         return path
-    if os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0"):
+    if offline():
         raise TophitError(_how_to_help(file, "TOPHIT_OFFLINE is set"))
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -90,6 +90,11 @@ def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         raise TophitError(_how_to_help(file, f"the download failed: {getattr(error, 'reason', error)}")) from error
     return path
+
+
+def offline() -> bool:
+    """Say whether nothing is to be fetched: ``TOPHIT_OFFLINE=1``."""
+    return os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0")
 
 
 def _download(file: PublishedFile, path: Path, progress: Progress | None) -> None:
