@@ -50,7 +50,7 @@ def main() -> None:
     for backbone in sys.argv[1:] or BACKBONES:
         for batch, rounds in SIZES.items():
             measure(backbone, batch, rounds, table)
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

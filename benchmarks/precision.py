@@ -34,7 +34,7 @@ def main() -> None:
         table.add_row(precision, *(f"{value:.2f}" for value in found[precision]), f"{speed:.0f}")
     change = np.subtract(found["bf16"], found["fp32"])
     table.add_row("difference", *(f"{value:+.2f}" for value in change), "")
-    Console().print(table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,9 @@ def embed(
     ] = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU has it.")] = "fp32",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images at a time.")] = 64,
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    ] = "auto",
     rows_a_part: Annotated[int, typer.Option("--part", min=1, help="Images in a part: what a stop may cost.")] = 2048,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that read images.")] = 0,
     verbose: Verbose = False,
@@ -37,11 +40,12 @@ def embed(
     from tophit.data.embed_folder import embed_to_folder
     from tophit.models import load
     from tophit.progress import TerminalView
+    from tophit.training.engine import choose_device
 
     view = TerminalView(console)
     start = time.monotonic()
     found = embed_to_folder(
-        load(run),
+        load(run).to(choose_device(device)),
         part.rows,
         out,
         model=run,

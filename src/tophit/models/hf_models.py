@@ -75,7 +75,8 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         return HFBackbone(model)
 
     def pretrained() -> State:
-        kind = transformers.AutoModel.from_config(settings).__class__
+        with torch.device("meta"):  # only its class is wanted
+            kind = type(transformers.AutoModel.from_config(settings))
         try:
             return kind.from_pretrained(name, config=settings, local_files_only=offline()).state_dict()
         except (OSError, ValueError) as error:

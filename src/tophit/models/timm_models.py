@@ -54,7 +54,11 @@ def timm_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     preprocessing = Preprocessing(
         data["input_size"][-1], float(data["crop_pct"]), tuple(data["mean"]), tuple(data["std"])
     )
-    return BackboneSpec(lambda: TimmBackbone(model), preprocessing, pretrained, from_file)
+
+    def build() -> Backbone:
+        return TimmBackbone(timm.create_model(name, pretrained=False, num_classes=0))
+
+    return BackboneSpec(build, preprocessing, pretrained, from_file)
 
 
 register_library("timm", timm_spec)
