@@ -11,7 +11,7 @@ from tophit.cli.shell import RunOption, Verbose, app, console
 
 @app.command(
     epilog="Examples: tophit embed photos/ --run runs/mine --out vectors · "
-    "torchrun --nproc-per-node 4 -m tophit.cli embed photos/ --run runs/mine --out vectors"
+    "torchrun --nproc-per-node 4 -m -- tophit.cli embed photos/ --run runs/mine --out vectors"
 )
 def embed(
     data: Annotated[str, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")],
@@ -61,4 +61,5 @@ def embed(
     for row, reason in found.bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     rest = "" if found.complete else " Other processes are still at work."
-    view.note(f"{found.count} vectors are in {out} ({found.engine}, {time.monotonic() - start:.0f} s).{rest}")
+    took = f"{found.engine}, {time.monotonic() - start:.0f} s"
+    console.print(f"{found.count} vectors are in {out} ({took}).{rest}", highlight=False, soft_wrap=True)
