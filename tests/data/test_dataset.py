@@ -166,6 +166,7 @@ def test_ctrl_c_does_not_end_workers(rows: list[ImageRow]) -> None:
     loader = ImageLoader(ImageDataset(rows, VIEW), 1)
     assert len(list(loader.read([[0]]))) == 1
     (worker,) = set(multiprocessing.active_children()) - before
+    assert os.getpgid(worker.pid or 0) != os.getpgrp()  # nor does a signal to the whole group reach them
     os.kill(worker.pid or 0, signal.SIGINT)
     assert len(list(loader.read([[1], [2]]))) == 2
     loader.close()

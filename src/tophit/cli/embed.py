@@ -11,7 +11,7 @@ from tophit.cli.shell import RunOption, Verbose, app, console
 
 @app.command(
     epilog="Examples: tophit embed photos/ --run runs/mine --out vectors · "
-    "torchrun --nproc-per-node 4 -m tophit.cli embed photos/ --run runs/mine --out vectors"
+    "torchrun --nproc-per-node 4 -m -- tophit.cli embed photos/ --run runs/mine --out vectors"
 )
 def embed(
     data: Annotated[str, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")],
@@ -24,6 +24,9 @@ def embed(
     ] = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU has it.")] = "fp32",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images at a time.")] = 64,
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    ] = "auto",
     rows_a_part: Annotated[int, typer.Option("--part", min=1, help="Images in a part: what a stop may cost.")] = 2048,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that read images.")] = 0,
     verbose: Verbose = False,
@@ -37,11 +40,12 @@ def embed(
     from tophit.data.embed_folder import embed_to_folder
     from tophit.models import load
     from tophit.progress import TerminalView
+    from tophit.training.engine import choose_device
 
     view = TerminalView(console)
     start = time.monotonic()
     found = embed_to_folder(
-        load(run),
+        load(run).to(choose_device(device)),
         part.rows,
         out,
         model=run,
@@ -57,4 +61,5 @@ def embed(
     for row, reason in found.bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     rest = "" if found.complete else " Other processes are still at work."
-    view.note(f"{found.count} vectors are in {out} ({found.engine}, {time.monotonic() - start:.0f} s).{rest}")
+    took = f"{found.engine}, {time.monotonic() - start:.0f} s"
+    console.print(f"{found.count} vectors are in {out} ({took}).{rest}", highlight=False, soft_wrap=True)

@@ -1,5 +1,6 @@
 """Images as a torch data set: a bad file becomes a note, not a crash."""
 
+import os
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +122,7 @@ class ImageLoader:
             num_workers=workers,
             persistent_workers=workers > 0,
             timeout=_PATIENCE if workers else 0,
-            worker_init_fn=_ignore_interrupts,
+            worker_init_fn=_stand_apart,
             generator=torch.Generator(),
         )
 
@@ -133,19 +134,21 @@ class ImageLoader:
             for batch in self.loader:
                 yield normalised(batch, self.dataset.preprocessing)
         except RuntimeError as error:
-            raise _explained(error) from error
+            raise explained(error) from error
 
     def close(self) -> None:
         """End the workers."""
         self.loader = None
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the one that trains."""
+def _stand_apart(worker: int) -> None:
+    """Leave Ctrl-C, and signals to a whole group of processes, to the one that trains."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgrp()
 
 
-def _explained(error: RuntimeError) -> Exception:
+def explained(error: RuntimeError) -> Exception:
+    """Return what a loader's error means to the user; another error is returned as it is."""
     text = str(error)
     if "DataLoader worker" in text:
         return TophitError(

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tophit import interrupts
+from tophit.data.dataset import explained
 from tophit.data.manifest import Manifest
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
@@ -132,6 +133,11 @@ class _Training:
             if not self.run.checkpoint_path.is_file():
                 raise
             raise self._interrupted() from None
+        except RuntimeError as error:  # a worker's end is told by a signal, wherever the training is
+            meaning = explained(error)
+            if meaning is error:
+                raise
+            raise meaning from error
         except OSError as error:
             if not is_disk_full(error):
                 raise
