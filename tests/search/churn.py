@@ -4,6 +4,7 @@ Run as a program it makes writers on request, by forking, so that each is ready 
 to begin with, prints the new process's id, and the writer prints ``begin N kind`` and ``done N`` around each operation.
 """
 
+import faulthandler
 import os
 import sys
 from typing import Any
@@ -61,6 +62,7 @@ def nursery() -> None:
     """Fork a writer for each line read."""
     from tophit.search.local import engine
 
+    faulthandler.enable()
     engine.SEAL_AT = 100  # so that segments are made all the time
     for line in sys.stdin:
         folder, number = line.rstrip("\n").rsplit(" ", 1)
@@ -68,8 +70,7 @@ def nursery() -> None:
         if not child:
             write(folder, int(number))
         print("pid", child, flush=True)
-        os.waitpid(child, 0)
-        print("dead", flush=True)
+        print("dead", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 
 
 if __name__ == "__main__":
