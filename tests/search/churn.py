@@ -37,6 +37,11 @@ def apply(state: State, number: int) -> State:
     return state
 
 
+def say(line: str) -> None:
+    """Write a line at once: print writes word by word, and a kill may come between."""
+    os.write(1, f"{line}\n".encode())
+
+
 def write(folder: str, number: int) -> None:
     """Work through the operations from a number on, until killed."""
     from tophit.search import Index
@@ -44,7 +49,7 @@ def write(folder: str, number: int) -> None:
     index = Index.open(folder, writable=True)
     while True:
         kind, ids, vectors = operation(number)
-        print("begin", number, kind, flush=True)
+        say(f"begin {number} {kind}")
         if kind == "upsert":
             index.upsert(ids, vectors, [{"number": number}] * len(ids))
         elif kind == "delete":
@@ -54,7 +59,7 @@ def write(folder: str, number: int) -> None:
         else:
             index.close()
             index = Index.open(folder, writable=True)
-        print("done", number, flush=True)
+        say(f"done {number}")
         number += 1
 
 
@@ -69,8 +74,8 @@ def nursery() -> None:
         child = os.fork()
         if not child:
             write(folder, int(number))
-        print("pid", child, flush=True)
-        print("dead", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        say(f"pid {child}")
+        say(f"dead {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
 
 
 if __name__ == "__main__":
