@@ -322,8 +322,10 @@ class LocalEngine:
             self._selections.clear()
             try:
                 yield self._state
-            except CommitUnknown as error:
-                self._failed = str(error)
+            except BaseException as error:
+                # After a clean failure disk and memory agree; otherwise memory may lack what is on the disk.
+                if isinstance(error, CommitUnknown) or not isinstance(error, TophitError):
+                    self._failed = str(error) or type(error).__name__
                 raise
 
 
