@@ -65,7 +65,8 @@ def fill(folder: Path, vectors: np.ndarray, batch: int = 10_000, **options: Any)
 def _told(index: Index) -> str:
     stats = index.stats()
     effort = stats["segments"][0].get("effort@10", "all")
-    return f"{stats['kind']} with effort {effort}, recall@10 {stats['recall@10']:.3f} told, {stats['bytes'] / 1e6:.0f} MB on disk"
+    told = f"{stats['kind']} with effort {effort}, recall@10 {stats['recall@10']:.3f} told"
+    return f"{told}, {stats['bytes'] / 1e6:.0f} MB on disk"
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
