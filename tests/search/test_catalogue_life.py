@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -205,5 +205,33 @@ def test_no_password_is_written_down(rows: Sequence[ImageRow], tmp_path: Path) -
     ):
         with pytest.raises(UsageError, match=hint):
             build_catalogue(embedder_of(8), rows[:2], tmp_path / "i", choice=EngineChoice(engine, address))
+        assert not (tmp_path / "i").exists()
     with pytest.raises(UsageError, match=r"needs an address: --uri"):
         build_catalogue(embedder_of(8), rows[:2], tmp_path / "j", choice=EngineChoice("milvus"))
+
+
+def test_an_address_where_nothing_answers_leaves_nothing_behind(rows: Sequence[ImageRow], tmp_path: Path) -> None:
+    with pytest.raises(TophitError, match=r"can't be reached"):
+        build_catalogue(
+            embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("pgvector", "postgresql://127.0.0.1:9/x")
+        )
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=r"--recall tunes the local engine"):
+        build_catalogue(embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("milvus", "http://x", recall=0.9))
+
+
+def test_an_interrupted_load_goes_on(rows: Sequence[ImageRow], tmp_path: Path) -> None:
+    embedder = embedder_of(8)
+    write_embedded(tmp_path / "vectors", embedder, rows, 6)
+
+    def interrupted(items: Sequence[Path], total: int) -> Iterator[Path]:
+        yield from items[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i", interrupted)
+    with pytest.raises(TophitError, match=r"begun but not finished; type the same tophit index again"):
+        open_catalogue(tmp_path / "i")
+    catalogue, written = load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
+    with catalogue:
+        assert (written, len(catalogue.index)) == (24, 48)
