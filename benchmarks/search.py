@@ -101,6 +101,7 @@ def hnswlib_search(vectors: np.ndarray, queries: np.ndarray, truth: np.ndarray) 
     import hnswlib
 
     graph = hnswlib.Index("ip", vectors.shape[1])
+    graph.set_num_threads(faiss.omp_get_max_threads())
     graph.init_index(len(vectors), M=16, ef_construction=200)
     start = time.process_time()
     graph.add_items(vectors)

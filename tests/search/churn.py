@@ -4,6 +4,7 @@ Run as a program it makes writers on request, by forking, so that each is ready 
 to begin with, prints the new process's id, and the writer prints ``begin N kind`` and ``done N`` around each operation.
 """
 
+import faulthandler
 import os
 import sys
 from typing import Any
@@ -36,6 +37,11 @@ def apply(state: State, number: int) -> State:
     return state
 
 
+def say(line: str) -> None:
+    """Write a line at once: print writes word by word, and a kill may come between."""
+    os.write(1, f"{line}\n".encode())
+
+
 def write(folder: str, number: int) -> None:
     """Work through the operations from a number on, until killed."""
     from tophit.search import Index
@@ -43,7 +49,7 @@ def write(folder: str, number: int) -> None:
     index = Index.open(folder, writable=True)
     while True:
         kind, ids, vectors = operation(number)
-        print("begin", number, kind, flush=True)
+        say(f"begin {number} {kind}")
         if kind == "upsert":
             index.upsert(ids, vectors, [{"number": number}] * len(ids))
         elif kind == "delete":
@@ -53,7 +59,7 @@ def write(folder: str, number: int) -> None:
         else:
             index.close()
             index = Index.open(folder, writable=True)
-        print("done", number, flush=True)
+        say(f"done {number}")
         number += 1
 
 
@@ -61,15 +67,15 @@ def nursery() -> None:
     """Fork a writer for each line read."""
     from tophit.search.local import engine
 
+    faulthandler.enable()
     engine.SEAL_AT = 100  # so that segments are made all the time
     for line in sys.stdin:
         folder, number = line.rstrip("\n").rsplit(" ", 1)
         child = os.fork()
         if not child:
             write(folder, int(number))
-        print("pid", child, flush=True)
-        os.waitpid(child, 0)
-        print("dead", flush=True)
+        say(f"pid {child}")
+        say(f"dead {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
 
 
 if __name__ == "__main__":

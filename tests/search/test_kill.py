@@ -47,14 +47,14 @@ def kill_often(folder: Path, kills: int) -> Counter[str]:
             lines: list[str] = []
             while {"pid", "done"} - {line.split()[0] for line in lines}:
                 lines.append(nursery.stdout.readline())
-                assert lines[-1], "the writer ended by itself"
+                assert lines[-1].split()[0] != "dead", f"the writer ended by itself: {lines}"
             pid = int(next(line for line in lines if line.startswith("pid")).split()[1])
             timer = threading.Timer(random.uniform(0, 0.3), os.kill, (pid, signal.SIGKILL))
             timer.start()
-            while (line := nursery.stdout.readline()).strip() != "dead":
-                assert line
+            while not (line := nursery.stdout.readline()).startswith("dead"):
                 lines.append(line)
             timer.join()
+            assert line == f"dead {-signal.SIGKILL}\n", f"the writer ended by itself: {line}"
             number, state, kind = settle(folder, state, lines)
             doing[kind] += 1
     finally:

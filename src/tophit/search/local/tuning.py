@@ -40,18 +40,18 @@ class Wish:
 def build(vectors: np.ndarray, kind: str) -> Any:
     """Train a FAISS index and fill it with the rows of vectors (N, dim)."""
     count, dim = vectors.shape
-    # 8 bits a number; each list keeps some 250 vectors, and k-means sees 64 a list.
-    lists = max(1, min(2 ** round(np.log2(4 * np.sqrt(count))), count // 39))
+    # 8 bits a number; a list has some 200 vectors, and k-means sees 40 a list.
+    lists = max(1, min(2 ** round(np.log2(3 * np.sqrt(count))), count // 39))
     index: Any = faiss.index_factory(
         dim, f"IVF{lists},SQ8" if kind == "ivf" else "HNSW32,SQ8", faiss.METRIC_INNER_PRODUCT
     )
     if kind == "ivf":
-        index.cp.max_points_per_centroid = 64
+        index.cp.max_points_per_centroid = 40
         index.cp.min_points_per_centroid = 1
     else:
         index.hnsw.efConstruction = 100
     random = np.random.default_rng(0)
-    chosen = np.sort(random.choice(count, min(count, max(64 * lists, 20_000)), replace=False))
+    chosen = np.sort(random.choice(count, min(count, max(40 * lists, 20_000)), replace=False))
     index.train(np.ascontiguousarray(vectors[chosen]))
     for start in range(0, count, _CHUNK):
         index.add(np.ascontiguousarray(vectors[start : start + _CHUNK]))
