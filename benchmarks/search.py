@@ -26,12 +26,12 @@ SETS = {"200k": (200_000, 128), "1M": (1_000_000, 128), "small": (60_000, 64), "
 QUERIES, SINGLE, K, TARGET = 1000, 200, 10, 0.98
 
 
-def clustered(count: int, dim: int) -> tuple[np.ndarray, np.ndarray]:
+def clustered(count: int, dim: int, noise: float = 1.1) -> tuple[np.ndarray, np.ndarray]:
     """Return unit vectors (count, dim) around count / 200 centres, and queries of the same kind."""
     random = np.random.default_rng(0)
     centres = random.standard_normal((count // 200, dim), dtype=np.float32)
     vectors = centres[random.integers(0, len(centres), count + QUERIES)]
-    vectors += 1.1 * random.standard_normal(vectors.shape, dtype=np.float32)
+    vectors += noise * random.standard_normal(vectors.shape, dtype=np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors[:count], vectors[count:]
 
@@ -64,7 +64,8 @@ def fill(folder: Path, vectors: np.ndarray, batch: int = 10_000, **options: Any)
 
 def _told(index: Index) -> str:
     stats = index.stats()
-    return f"{stats['kind']}, recall@10 {stats['recall@10']:.3f} told, {stats['bytes'] / 1e6:.0f} MB on disk"
+    effort = stats["segments"][0].get("effort@10", "all")
+    return f"{stats['kind']} with effort {effort}, recall@10 {stats['recall@10']:.3f} told, {stats['bytes'] / 1e6:.0f} MB on disk"
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
@@ -203,12 +204,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cpu", action="store_true", help="count seconds of the processor: for a busy machine")
     parser.add_argument("--hnswlib-up-to", type=int, default=200_000, help="build hnswlib up to so many vectors")
+    parser.add_argument("--noise", type=float, default=1.1, help="spread of the clusters; 2.2 makes them overlap")
     parser.add_argument("--folder", type=Path, help="where to put the indexes; a temporary folder without")
     options = parser.parse_args()
     print(f"{faiss.omp_get_max_threads()} threads, FAISS {faiss.__version__}", flush=True)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         for which in options.sets:
-            vectors, queries = icon_features() if which == "icons" else clustered(*SETS[which])
+            vectors, queries = icon_features() if which == "icons" else clustered(*SETS[which], options.noise)
             print(f"\n## {which}: {len(vectors)} x {vectors.shape[1]}", flush=True)
             if options.part in ("all", "upserts"):
                 upserts(Path(name) / f"{which}-upserts", vectors)

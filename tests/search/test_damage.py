@@ -221,6 +221,25 @@ def test_the_system_may_write_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     assert contents(tmp_path) == before
 
 
+def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = filled(tmp_path)
+
+    def interrupt(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with Index.open(tmp_path, writable=True) as index:
+        with monkeypatch.context() as patched:
+            patched.setattr("tophit.search.local.delta.Delta.append", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                index.upsert(["interrupted"], vectors[:1])
+        with pytest.raises(TophitError, match=r"open the index in .* again"):
+            index.compact()  # its memory lacks the item, so it must not write
+    with Index.open(tmp_path, writable=True) as index:
+        index.compact()
+        assert index.get(["interrupted"])[0] is not None
+        assert index.verify() == []
+
+
 LIMITED = """
 import resource, signal, sys, numpy as np
 from tophit.errors import TophitError

@@ -145,7 +145,13 @@ def test_one_writer_at_a_time_and_readers_do_not_write(tmp_path: Path) -> None:
         reader.upsert(["a"], vectors[:1])
     with pytest.raises(TophitError, match="made by another embedder"):
         Index.open(tmp_path, fingerprint="another", writable=True)
-    Index.open(tmp_path, writable=True).close()  # the refused one left no lock
+    again = Index.open(tmp_path, writable=True)  # the refused one left no lock
+    again.close()
+    again.close()
+    with pytest.raises(TophitError, match="is closed"):
+        again.search(vectors[0])
+    with pytest.raises(TophitError, match="is closed"):
+        again.upsert(["a"], vectors[:1])
 
 
 def test_build_replaces_a_whole_index(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The local engine: one writer and any number of readers on a folder, with no server."""
 
 import json
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,7 +45,7 @@ class LocalEngine:
         self._selections: dict[str, Selection] = {}
         if lock is not None:
             remove_leftovers(folder)
-        self._state = load(folder, writable=lock is not None)
+        self._open: State | None = load(folder, writable=lock is not None)
         manifest = self._state.manifest
         self.dim, self.fingerprint = manifest.dim, manifest.fingerprint
         self._wish = Wish(**{**manifest.options, **options})
@@ -121,7 +122,7 @@ class LocalEngine:
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
         """Return the item of each id, in order."""
-        with self._turn:
+        with self._reading():
             found = self._state.database.find(ids)
             vectors = self._vectors({key for key, _ in found.values()})
             return [
@@ -132,7 +133,7 @@ class LocalEngine:
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
-        with self._turn:
+        with self._reading():
             found = self._nearest(queries, k, where)
             if not with_metadata:
                 return [[Hit(rank, one[0], one[1], {}) for rank, one in enumerate(hits, 1)] for hits in found]
@@ -145,7 +146,7 @@ class LocalEngine:
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Return ids and scores of up to k items nearest to each query, best first: what is least to be made."""
-        with self._turn:
+        with self._reading():
             found = self._nearest(queries, k, where)
         return [[one[1] for one in hits] for hits in found], [[one[0] for one in hits] for hits in found]
 
@@ -158,7 +159,7 @@ class LocalEngine:
 
     def count(self, where: Sequence[Condition] = ()) -> int:
         """Return how many items meet every condition."""
-        with self._turn:
+        with self._reading():
             selection = self._select(where)
             if selection is None:
                 return sum(part.live_count for part in self._state.parts())
@@ -170,7 +171,7 @@ class LocalEngine:
         """Go through all items in the order of their ids."""
         after = ""
         while True:
-            with self._turn:
+            with self._reading():
                 rows = self._state.database.in_order(after, batch)
                 vectors = self._vectors({key for _, key, _ in rows})
             if not rows:
@@ -234,9 +235,26 @@ class LocalEngine:
     def close(self) -> None:
         """Give up the lock and the files."""
         with self._turn:
-            self._state.database.close()
+            if self._open is not None:
+                self._open.database.close()
+                self._open = None
             if self._writer_lock is not None:
                 self._writer_lock.release()
+
+    @property
+    def _state(self) -> State:
+        if self._open is None:
+            raise TophitError(f"The index in {self.folder} is closed.")
+        return self._open
+
+    @contextmanager
+    def _reading(self) -> Iterator[State]:
+        """Let one thread in at a time; tell of a damaged database in words."""
+        with self._turn:
+            try:
+                yield self._state
+            except sqlite3.Error as error:
+                raise TophitError(f"The index in {self.folder} can't be read: {error}; repair it.") from error
 
     def _select(self, where: Sequence[Condition]) -> Selection | None:
         """Find what a filter allows; a filter used again, with nothing written since, is not looked up again."""
@@ -265,7 +283,7 @@ class LocalEngine:
         """Open the state on disk anew; the old one stays if that fails."""
         old = self._state
         self._selections.clear()
-        self._state = load(self.folder, writable=self._writer_lock is not None)
+        self._open = load(self.folder, writable=self._writer_lock is not None)
         old.database.close()
         if self._writer_lock is not None:
             remove_leftovers(self.folder)
@@ -304,8 +322,10 @@ class LocalEngine:
             self._selections.clear()
             try:
                 yield self._state
-            except CommitUnknown as error:
-                self._failed = str(error)
+            except BaseException as error:
+                # After a clean failure disk and memory agree; otherwise memory may lack what is on the disk.
+                if isinstance(error, CommitUnknown) or not isinstance(error, TophitError):
+                    self._failed = str(error) or type(error).__name__
                 raise
 
 

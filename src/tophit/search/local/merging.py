@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tophit.errors import TophitError
 from tophit.search.local.files import remove_all
 from tophit.search.local.manifest import SegmentFacts, next_version, publish
 from tophit.search.local.segment import Segment, add_approximate, write_segment
@@ -68,6 +69,7 @@ def _replace(
     """
     before, database = state.manifest, state.database
     kept = [segment.facts for segment in state.segments[:first]]
+    _check_complete(state, first, made)
     manifest = next_version(
         before,
         sealed=database.fact("last_key"),
@@ -81,6 +83,14 @@ def _replace(
         connection.execute("DELETE FROM log WHERE key <= ?", (before.sealed,))
         connection.executemany("DELETE FROM tombstones WHERE key = ?", [(int(key),) for key in tombstones[~needed]])
         connection.execute("UPDATE facts SET value = ? WHERE name = 'oldest'", (before.version,))
+
+
+def _check_complete(state: State, first: int, made: SegmentFacts | None) -> None:
+    """Refuse to put a version in force that lacks an item: a mistake must not become a loss."""
+    kept = sum(segment.live_count for segment in state.segments[:first]) + (made.count if made else 0)
+    (items,) = state.database.connection.execute("SELECT count(*) FROM items").fetchone()
+    if kept != items:
+        raise TophitError(f"The new version would have {kept} vectors for {items} items; the index stays as it was.")
 
 
 def _held_by(tombstones: np.ndarray, folder: Path, dim: int, segments: Sequence[SegmentFacts]) -> np.ndarray:
