@@ -1,6 +1,7 @@
 """The demo: from icon fonts to a search, in one call. Each finished part is reused by the next call."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ def _train_or_reuse(recipe: Recipe, folder: Path, view: View) -> dict[str, Any]:
 
 def _index_or_reuse(folder: Path, test: Manifest, view: View) -> Catalogue:
     embedder = load(folder / "best")
+    if (folder / "index" / "index.json").is_file():  # of an earlier version of Tophit
+        shutil.rmtree(folder / "index")
     if is_catalogue(folder / "index"):
         catalogue = open_catalogue(folder / "index")
         if catalogue.index.fingerprint == embedder.fingerprint():

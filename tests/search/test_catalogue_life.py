@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,11 @@ from tophit.data.manifest import ImageRow, read_manifest
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.embedder import Embedder
-from tophit.search import Index
+from tophit.search import Index, Item
 from tophit.search.ask import Question, ask
 from tophit.search.bulk import load_embedded
 from tophit.search.catalogue import ItemId, build_catalogue, item_id, item_metadata, load_catalogue, open_catalogue
-from tophit.search.reembed import compare_versions, reembed
+from tophit.search.reembed import compare_versions, reembed, row_of
 from tophit.search.versions import EngineChoice, read_versions, roll_back, switch_version
 
 
@@ -97,6 +97,9 @@ def test_manifest_columns_can_be_filtered_by(rows: Sequence[ImageRow], tmp_path:
         item = catalogue.index.get([boxed])[0]
         assert item is not None
         assert item.metadata["box"] == [0, 0, 20, 20]
+        loaded = Item(boxed, item.vector, {name: value for name, value in item.metadata.items() if name != "box"})
+        assert row_of(item) == row_of(loaded)  # tophit embed keeps the box in the id alone
+        assert row_of(item).box == (0, 0, 20, 20)
 
 
 def write_embedded(folder: Path, embedder: Embedder, rows: Sequence[ImageRow], parts: int) -> None:
@@ -105,7 +108,10 @@ def write_embedded(folder: Path, embedder: Embedder, rows: Sequence[ImageRow], p
     vectors = embedder.encode([row.path for row in rows])
     for number, some in enumerate(np.array_split(np.arange(len(rows)), parts)):
         table = {name: [item_metadata(rows[i])[name] for i in some] for name in ("path", "label", "split")}
-        table |= {"id": [item_id(rows[i]) for i in some], "metadata": [json.dumps({"n": int(i)}) for i in some]}
+        table |= {
+            "id": [item_id(rows[i]) for i in some],
+            "metadata": [json.dumps({"n": str(i), "note": ""}) for i in some],
+        }
         flat = pa.array(vectors[some].ravel(), pa.float32())
         table["vector"] = pa.FixedSizeListArray.from_arrays(flat, embedder.dim)
         pq.write_table(pa.table(table), folder / f"part-{number % 2:04}-{number // 2:05}.parquet")
@@ -205,5 +211,33 @@ def test_no_password_is_written_down(rows: Sequence[ImageRow], tmp_path: Path) -
     ):
         with pytest.raises(UsageError, match=hint):
             build_catalogue(embedder_of(8), rows[:2], tmp_path / "i", choice=EngineChoice(engine, address))
+        assert not (tmp_path / "i").exists()
     with pytest.raises(UsageError, match=r"needs an address: --uri"):
         build_catalogue(embedder_of(8), rows[:2], tmp_path / "j", choice=EngineChoice("milvus"))
+
+
+def test_an_address_where_nothing_answers_leaves_nothing_behind(rows: Sequence[ImageRow], tmp_path: Path) -> None:
+    with pytest.raises(TophitError, match=r"can't be reached"):
+        build_catalogue(
+            embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("pgvector", "postgresql://127.0.0.1:9/x")
+        )
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(UsageError, match=r"--recall tunes the local engine"):
+        build_catalogue(embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("milvus", "http://x", recall=0.9))
+
+
+def test_an_interrupted_load_goes_on(rows: Sequence[ImageRow], tmp_path: Path) -> None:
+    embedder = embedder_of(8)
+    write_embedded(tmp_path / "vectors", embedder, rows, 6)
+
+    def interrupted(items: Sequence[Path], total: int) -> Iterator[Path]:
+        yield from items[:3]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i", interrupted)
+    with pytest.raises(TophitError, match=r"begun but not finished; type the same tophit index again"):
+        open_catalogue(tmp_path / "i")
+    catalogue, written = load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
+    with catalogue:
+        assert (written, len(catalogue.index)) == (24, 48)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
-from tests.search.servers import PostgresServer
+from tests.search.servers import MilvusServer, PostgresServer
 
 from tophit.errors import TophitError, UsageError
 from tophit.search import Index
@@ -74,6 +74,20 @@ def test_hnsw_of_pgvector_keeps_recall_under_filters(postgres_server: PostgresSe
         assert index.stats()["kind"] == "hnsw"
     with pytest.raises(UsageError, match=r"up to 2000 dimensions"):
         Index.create(postgres_server.address, 2048, engine="pgvector", table="wide", index="hnsw")
+
+
+def test_hnsw_of_milvus_keeps_recall(milvus_server: MilvusServer) -> None:
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(3000, 16))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    with Index.create(milvus_server.address, 16, collection="graph", index="HNSW") as index:
+        index.upsert([str(i) for i in range(3000)], vectors)
+        index.compact()
+        found = index.search(vectors[:40], 10)
+        nearest = np.argsort(-(vectors[:40] @ vectors.T), axis=1)[:, :10]
+        shared = [len({hit.id for hit in h} & {str(i) for i in n}) for h, n in zip(found, nearest, strict=True)]
+        assert np.mean(shared) / 10 >= 0.95
+        assert index.stats()["kind"] == "HNSW"
 
 
 def test_milvus_lite_in_a_file(tmp_path: Path) -> None:

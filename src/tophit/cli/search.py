@@ -36,6 +36,12 @@ def index(
     engine: Annotated[str, typer.Option("--engine", help="local, milvus or pgvector.")] = "local",
     uri: Annotated[str, typer.Option("--uri", help="Milvus: an address, or a file ending in .db.")] = "",
     dsn: Annotated[str, typer.Option("--dsn", help="pgvector: postgresql://user@host/database.")] = "",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind", help="Kind of index. local: auto, flat, ivf, hnsw; milvus: flat, hnsw; pgvector: exact, hnsw."
+        ),
+    ] = None,
     name: Annotated[str, typer.Option("--name", help="Start of the collection's or table's name.")] = "tophit",
     verbose: Verbose = False,
 ) -> None:
@@ -51,7 +57,7 @@ def index(
     from tophit.search.versions import EngineChoice
 
     view = TerminalView(console)
-    choice = EngineChoice(engine, uri or dsn, name, {} if recall is None else {"recall": recall})
+    choice = EngineChoice(engine, uri or dsn, name, kind, recall)
     if part is None:
         assert vectors is not None
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), choice=choice)

@@ -11,6 +11,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import write_text
 from tophit.progress import Progress
 from tophit.search.index import Index
+from tophit.search.plain_values import stored_value
 
 _DESCRIPTION = "embedding.json"
 _FORMAT = 1
@@ -84,6 +85,13 @@ def _rows_in(path: Path) -> int:
         raise TophitError(f"{path} is damaged: {error}.") from error
 
 
+def _metadata(row: dict[str, str]) -> dict[str, Any]:
+    """Return what an index keeps of a row, by the same rule as of a manifest's row."""
+    read = {name: stored_value(value) for name, value in json.loads(row["metadata"] or "{}").items()}
+    plain = {name: value for name, value in read.items() if value is not None}
+    return {**plain, "path": row["path"], "label": row["label"], "split": row["split"]}
+
+
 def _read_part(path: Path) -> Iterator[tuple[list[str], np.ndarray, list[dict[str, Any]]]]:
     """Yield ids, vectors (n, dim) and metadata of a part's rows, some at a time; path, label and split are metadata."""
     import pyarrow as pa
@@ -94,13 +102,7 @@ def _read_part(path: Path) -> Iterator[tuple[list[str], np.ndarray, list[dict[st
             rows = batch.num_rows
             vectors = batch.column("vector").flatten().to_numpy(zero_copy_only=False).reshape(rows, -1)
             columns = {name: batch.column(name).to_pylist() for name in ("id", "path", "label", "split", "metadata")}
-            metadata = [
-                {
-                    **json.loads(columns["metadata"][i] or "{}"),
-                    **{name: columns[name][i] for name in ("path", "label", "split")},
-                }
-                for i in range(rows)
-            ]
+            metadata = [_metadata({name: values[i] for name, values in columns.items()}) for i in range(rows)]
             yield columns["id"], vectors, metadata
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
         raise TophitError(f"{path} is damaged: {error}.") from error

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
 _ENGINE = "milvus"
+_BUILT = {"HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 1024}}  # where not told otherwise
 _PINNED = "tophit"  # the collection property that holds the description
 _MOST_RESULTS = 16384  # Milvus's limit of one search or query
 _CALL_BYTES = 16 * 2**20  # of one write; gRPC's usual limit is 64 MB
@@ -213,7 +214,8 @@ class MilvusEngine:
         schema.add_field("metadata", kinds.JSON)
         schema.add_field("fields", kinds.JSON)  # the metadata's scalars by type: see milvus_filters
         parameters = client.prepare_index_params()
-        parameters.add_index("vector", index_type=index, metric_type="IP", params=index_options)
+        built = index_options or _BUILT.get(index, {})
+        parameters.add_index("vector", index_type=index, metric_type="IP", params=built)
         with self._errors():
             client.create_collection(
                 self._collection,
@@ -247,6 +249,7 @@ class MilvusEngine:
                 data=list(queries[start : start + step]),
                 limit=limit,
                 filter=expression,
+                search_params=_effort(self.kind, limit),
                 output_fields=["id", "vector", *(["metadata"] if with_metadata else [])],
             )
             found += [[_item(hit["entity"]) for hit in hits] for hits in answer]
@@ -306,6 +309,12 @@ class MilvusEngine:
 
 def _item(row: Mapping[str, Any]) -> Item:
     return Item(row["id"], np.asarray(row["vector"], np.float32), row.get("metadata") or {})
+
+
+def _effort(kind: str, limit: int) -> dict[str, Any]:
+    """Return how hard an approximate index looks."""
+    efforts = {"HNSW": {"ef": max(128, 2 * limit)}, "IVF_FLAT": {"nprobe": 64}}
+    return {"metric_type": "IP", "params": efforts.get(kind, {})}
 
 
 def _any_of(ids: Sequence[str]) -> str:

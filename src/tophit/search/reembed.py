@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tophit.data.embedding import embed_rows
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.manifest import Box, ImageRow, item_id
 from tophit.errors import TophitError
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
@@ -135,8 +134,17 @@ def row_of(item: Item) -> ImageRow:
     path = item.metadata.get("path")
     if not path:
         raise TophitError(f"The item '{item.id}' has no path in its metadata, so its image can't be embedded anew.")
-    box: Any = tuple(item.metadata["box"]) if item.metadata.get("box") else None
-    return ImageRow(Path(path), str(item.metadata.get("label", "")), box=box)
+    box = item.metadata.get("box")
+    if box is None and item.id.startswith(
+        f"{path}#"
+    ):  # loaded from tophit embed, which writes the box into the id only
+        box = [float(part) for part in item.id.removeprefix(f"{path}#").split(",")]
+    return ImageRow(Path(path), str(item.metadata.get("label", "")), box=None if box is None else _four(box))
+
+
+def _four(box: Sequence[float]) -> Box:
+    x1, y1, x2, y2 = box
+    return x1, y1, x2, y2
 
 
 def _batches(catalogue: Catalogue) -> Iterator[list[Item]]:

@@ -6,6 +6,7 @@ file atomically; the version before it stays, for the way back.
 
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,16 @@ _TOKEN = "TOPHIT_MILVUS_TOKEN"
 
 @dataclass(frozen=True)
 class Version:
-    """Where a version's vectors are. A local location is relative to the catalogue's folder."""
+    """Where a version's vectors are. A local location is relative to the catalogue's folder.
+
+    ``options`` open its index; ``made_with`` are those it was made with beside them.
+    """
 
     engine: str
     location: str
     fingerprint: str
     options: dict[str, Any] = field(default_factory=dict)
+    made_with: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,12 +46,25 @@ class Versions:
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """Which engine a new catalogue uses: ``location`` is an address or DSN, ``name`` the collection's or table's."""
+    """Which engine a new catalogue uses: ``location`` is an address or DSN, ``name`` the collection's or table's.
+
+    ``kind`` of index is the engine's word for it, such as hnsw; ``recall`` is what a large local one is tuned for.
+    """
 
     engine: str = "local"
     location: str = ""
     name: str = "tophit"
-    options: dict[str, Any] = field(default_factory=dict)
+    kind: str | None = None
+    recall: float | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the engine is told when it makes an index."""
+        if self.recall is not None and self.engine != "local":
+            raise UsageError(f"--recall tunes the local engine; {self.engine} is tuned by its kind of index.")
+        kind = self.kind.upper() if self.kind and self.engine == "milvus" else self.kind
+        named = {"kind" if self.engine == "local" else "index": kind, "recall": self.recall}
+        return {name: value for name, value in named.items() if value is not None}
 
 
 def is_catalogue(folder: str | Path) -> bool:
@@ -80,24 +98,26 @@ def add_version(folder: str | Path, embedder: Embedder, choice: EngineChoice | N
     """
     folder = Path(folder)
     known = read_versions(folder) if is_catalogue(folder) else Versions({})
-    choice = choice or _choice_of(known)
-    if not is_catalogue(folder):
-        if folder.is_dir() and any(folder.iterdir()):
-            raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_versions(folder, known)
     name = _new_name(folder, known)
-    (folder / name).mkdir()
-    embedder.save(folder / name / "embedder")
-    version = _version(choice, name, embedder.fingerprint())
-    made = Index.create(
-        _location(folder, version),
-        embedder.dim,
-        version.fingerprint,
-        engine=version.engine,
-        **{**choice.options, **version.options, **_secrets(version)},
-    )
-    made.close()
+    version = _version(choice or _choice_of(known), name, embedder.fingerprint())
+    new = not is_catalogue(folder)
+    if new and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
+    (folder / name).mkdir(parents=True)
+    try:
+        if new:
+            write_versions(folder, known)
+        embedder.save(folder / name / "embedder")
+        options = {**version.made_with, **version.options, **_secrets(version)}
+        made = Index.create(
+            _location(folder, version), embedder.dim, version.fingerprint, engine=version.engine, **options
+        )
+        made.close()
+    except TophitError:  # such as an address where nothing answers: as if it had not been tried
+        shutil.rmtree(folder / name)
+        if new:
+            (folder / NAME).unlink()
+        raise
     write_versions(folder, replace(known, versions={**known.versions, name: version}))
     return name
 
@@ -151,12 +171,14 @@ def _new_name(folder: Path, known: Versions) -> str:
 
 def _version(choice: EngineChoice, name: str, fingerprint: str) -> Version:
     if choice.engine == "local":
-        return Version("local", f"{name}/index", fingerprint)
+        return Version("local", f"{name}/index", fingerprint, made_with=choice.options)
     if not choice.location:
         option = "--uri" if choice.engine == "milvus" else "--dsn"
         raise UsageError(f"The engine {choice.engine} needs an address: {option}.")
     key = "collection" if choice.engine == "milvus" else "table"
-    return Version(choice.engine, _without_password(choice), fingerprint, {key: f"{choice.name}_{name}"})
+    return Version(
+        choice.engine, _without_password(choice), fingerprint, {key: f"{choice.name}_{name}"}, choice.options
+    )
 
 
 def _choice_of(known: Versions) -> EngineChoice:
@@ -166,7 +188,8 @@ def _choice_of(known: Versions) -> EngineChoice:
     version = known.versions[known.current]
     names = [str(value) for value in version.options.values()]
     name = names[0].rpartition("_")[0] if names else "tophit"
-    return EngineChoice(version.engine, version.location, name)
+    made = version.made_with
+    return EngineChoice(version.engine, version.location, name, made.get("kind", made.get("index")), made.get("recall"))
 
 
 def _location(folder: Path, version: Version) -> str:
