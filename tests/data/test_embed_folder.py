@@ -68,7 +68,7 @@ def test_the_ids_and_vectors_are_those_of_an_index(embedder: Embedder, rows: lis
     embed_to_folder(embedder, rows, tmp_path / "v")
     catalogue, _ = build_catalogue(embedder, rows, tmp_path / "index")
     found = all_of(tmp_path / "v")
-    indexed = {item.id: item.vector for batch in catalogue.index.items() for item in batch}
+    indexed = {item.id: item.vector for item in catalogue.index.items()}
     assert found.keys() == indexed.keys()
     for key, vector in found.items():
         np.testing.assert_allclose(vector, indexed[key], atol=1e-6)
