@@ -35,6 +35,7 @@ class Index:
     def __init__(self, engine: Engine, most_results: int = MOST_RESULTS) -> None:
         self.engine = engine
         self.most_results = most_results
+        self._fast = engine if isinstance(engine, Nearest) else None  # asked once: it takes longer than some searches
 
     @classmethod
     def create(
@@ -174,8 +175,8 @@ class Index:
         conditions, array = self._checked(queries, k, where)
         if not len(array):
             return [], []
-        if isinstance(self.engine, Nearest):
-            return self.engine.nearest(array, int(k), conditions)
+        if self._fast is not None:
+            return self._fast.nearest(array, int(k), conditions)
         found = self.engine.search(array, int(k), conditions)
         return [[hit.id for hit in hits] for hits in found], [[hit.score for hit in hits] for hits in found]
 

@@ -3,6 +3,7 @@
 How hard it looks (its effort: lists probed of IVF, candidates kept of HNSW) was measured when the segment was made.
 """
 
+import math
 from typing import Any, cast
 
 import faiss
@@ -82,7 +83,7 @@ class Approximate:
         factor = small["factor"] if k <= 18 else large["factor"]
         candidates = factor * k
         least = 1 if self.is_ivf else candidates
-        return int(np.clip(np.ceil(effort), least, self.most_effort)), candidates
+        return min(max(math.ceil(effort), least), self.most_effort), candidates
 
     def _parameters(self, effort: int, selector: Any) -> Any:
         if self.is_ivf:
