@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from tophit.data.preprocessing import Preprocessing
+from tophit.data.preprocessing import Preprocessing, resized
 
 
 def noise(width: int, height: int) -> Image.Image:
@@ -30,28 +31,39 @@ def test_the_centre_crop_is_resize_then_crop(size: tuple[int, int]) -> None:
 def test_squash_keeps_all_of_the_picture() -> None:
     image = Image.new("RGB", (100, 10), "white")
     image.paste("black", (0, 0, 50, 10))
-    result = Preprocessing(size=20, squash=True, mean=(0, 0, 0), std=(1, 1, 1))(image)
+    result = Preprocessing(size=20, crop=1.0, squash=True, mean=(0, 0, 0), std=(1, 1, 1))(image)
     assert result[0, :, :8].max() < 0.05
     assert result[0, :, 12:].min() > 0.95
 
 
-def test_a_training_view_of_the_whole_is_the_evaluation_view() -> None:
-    view, image = Preprocessing(size=32), noise(64, 48)
-    np.testing.assert_array_equal(view.training_view(image, np.random.default_rng(0)), view(image))
+def test_squash_and_crop_is_resize_both_sides_then_centre_crop() -> None:
+    image = noise(400, 100)
+    view = Preprocessing(size=50, crop=0.5, squash=True, mean=(0, 0, 0), std=(1, 1, 1))
+    expected = np.asarray(image.resize((100, 100), Image.Resampling.BICUBIC), np.int64)[25:75, 25:75]
+    found = view.pixels(image).astype(np.int64)
+    assert np.abs(found - expected)[3:-3, 3:-3].max() <= 3  # the crop's border has no neighbours outside it
 
 
-def test_training_views_depend_on_the_generator_alone_and_half_are_mirrored() -> None:
-    view, image = Preprocessing(size=16, crop=1.0), noise(32, 32)
+@pytest.mark.parametrize("size", [(20, 20), (31, 17), (150, 90)])
+def test_resizing_is_pillows_to_two_levels(size: tuple[int, int]) -> None:
+    image = noise(97, 64)
+    expected = np.asarray(image.crop((7, 3, 90, 60)).resize(size, Image.Resampling.BICUBIC), np.int64)
+    assert np.abs(resized(image, (7, 3, 90, 60), size).astype(np.int64) - expected).max() <= 2
 
-    def views(flip: bool, scale: tuple[float, float]) -> list[np.ndarray]:
-        return [view.training_view(image, np.random.default_rng(i), scale, flip) for i in range(200)]
 
-    first, second = views(True, (0.5, 1.0)), views(True, (0.5, 1.0))
-    assert all((a == b).all() for a, b in zip(first, second, strict=True))
-    assert len({a.tobytes() for a in first}) == 200
-    mirrored = sum(np.allclose(a, view(image)[:, :, ::-1]) for a in views(True, (1.0, 1.0)))
-    assert 70 < mirrored < 130
-    assert all(np.allclose(a, view(image)) for a in views(False, (1.0, 1.0)))
+def test_bgr_is_the_other_order_of_channels() -> None:
+    image = noise(16, 16)
+    red_first = Preprocessing(size=16, crop=1.0, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    blue_first = Preprocessing(size=16, crop=1.0, mean=(0.3, 0.2, 0.1), std=(0.6, 0.5, 0.4), channel_order="BGR")
+    np.testing.assert_allclose(blue_first(image), red_first(image)[::-1], atol=1e-6)
+    assert Preprocessing.from_json(blue_first.to_json()) == blue_first
+
+
+def test_a_batch_is_normalised_as_its_images_are() -> None:
+    view, images = Preprocessing(size=24, mean=(0.1, 0.2, 0.3)), [noise(40, 30), noise(30, 50)]
+    batch = view.normalise(torch.from_numpy(np.stack([view.pixels(image) for image in images])))
+    assert batch.is_contiguous(memory_format=torch.channels_last)
+    np.testing.assert_array_equal(batch.numpy(), np.stack([view(image) for image in images]))
 
 
 def test_it_survives_json() -> None:

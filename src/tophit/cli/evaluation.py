@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.report.tables import comparison_list, metric_list
+from tophit.report.tables import comparison_list, drawn_galleries_table, metric_list
 
 
 @app.command(
@@ -15,7 +15,9 @@ from tophit.report.tables import comparison_list, metric_list
 )
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
-    data: Annotated[str, typer.Option("--data", help="A manifest, a folder of class folders, or the set 'icons'.")],
+    data: Annotated[
+        str, typer.Option("--data", help="A manifest, a folder of class folders, 'icons', or a set: cub200:FOLDER.")
+    ],
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
     against: Annotated[
         str | None, typer.Option("--against", help="Another model: add the paired difference on the same queries.")
@@ -57,5 +59,7 @@ def evaluate(
     console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
     if found.other is not None:
         console.print(comparison_list(found.metrics, found.other, found.differences))
+    if found.test_sets:
+        console.print(drawn_galleries_table(found.test_sets))
     spread = found.spread
     console.print(f"Cosine distance inside classes {spread['intra']:.3f}, between class means {spread['inter']:.3f}")

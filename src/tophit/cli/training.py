@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from tophit.cli.shell import Verbose, app, console
 from tophit.errors import UsageError
-from tophit.report.tables import metric_list, metrics_table
+from tophit.report.tables import drawn_galleries_table, metric_list, metrics_table, paper_table
 
 
 @app.command(epilog="Example: tophit demo")
@@ -33,18 +33,21 @@ def demo(
 )
 def train(
     recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of one that ships.")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="What to learn from: sets data.manifest.")] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="What to learn from, for a paper's recipe the set's folder.")
+    ] = None,
     run: Annotated[Path | None, typer.Option("--run", help="The folder of the new run.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
     ] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and stop.")] = False,
+    list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes that ship and stop.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Train an embedder by a recipe; Ctrl-C stops after the step, --resume continues exactly."""
-    if explain:
-        _print_recipe_fields()
+    if explain or list_recipes:
+        _print_recipe_fields() if explain else _print_recipes()
         return
     if resume is not None and (recipe or data or overrides or run):
         raise UsageError("--resume continues a run with its own recipe; give it no recipe, --data, --set or --run.")
@@ -83,11 +86,26 @@ def runs(
         console.print(runs_table(found, folder) if found else f"There are no runs in {folder}.", highlight=False)
 
 
+def _print_recipes() -> None:
+    from rich.table import Column, Table
+
+    from tophit.recipe import read_recipe, recipe_names, table_rows, variant_names
+
+    table = Table(Column("recipe", no_wrap=True), "backbone", "loss", "the paper's recall@1", box=None)
+    for name in sorted([*recipe_names(), *variant_names()]):
+        recipe = read_recipe(name, ["data.manifest=."])
+        metrics = recipe.paper.metrics
+        first = next((f"{value:g}" for key, value in metrics.items() if key.endswith(("recall@1", "precision@1"))), "")
+        table.add_row(name, recipe.embedder.backbone, recipe.loss.name, first)
+    console.print(table)
+    console.print(f"And on the icons: {', '.join(table_rows())}.", highlight=False)
+
+
 def _print_recipe_fields() -> None:
     from tophit.recipe import recipe_fields, recipe_names
 
-    names = ", ".join([*recipe_names(), "and rows of tables such as profs/triplet-hncm"])
-    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {names}.\n")
+    names = ", ".join([*recipe_names(), "variants of these, and rows of tables such as profs/triplet-hncm"])
+    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {names} (tophit train --list).\n")
     for path, kind, default, description in recipe_fields():
         console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
@@ -107,6 +125,10 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
         if "optimistic" in result:
             console.print(f"Optimistic: {result['optimistic']}.", highlight=False)
         console.print(metric_list(result["test"], result["intervals"]))
+    if result.get("test_sets"):
+        console.print(drawn_galleries_table(result["test_sets"]))
+    if "paper" in result:
+        console.print(paper_table(result["paper"]))
     if result.get("before"):
         models = {
             "backbone before training": (result["before"], result["before_intervals"]),

@@ -1,75 +1,177 @@
 """Images as a torch data set: a bad file becomes a note, not a crash."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
 from tophit.data.decode import BadImage, read_image
+from tophit.data.decoded import DecodedCache
 from tophit.data.manifest import ImageRow
-from tophit.data.preprocessing import Preprocessing
+from tophit.data.preprocessing import Preprocessing, resized
+from tophit.data.views import Augmentation, training_pixels
+from tophit.errors import TophitError
 
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Random views for training, drawn per image from (seed, epoch, row): independent of workers and order."""
-
-    seed: int
-    scale: tuple[float, float] = (1.0, 1.0)
-    flip: bool = False
+Key = int | tuple[int, int]  # a row, or an epoch and a row
+_PATIENCE = 600.0  # seconds to wait for a batch before reading counts as stuck
 
 
 @dataclass
 class Batch:
     """Images that could be read, with their row numbers, and the reasons for those that could not."""
 
-    images: torch.Tensor  # (n, 3, size, size)
+    images: torch.Tensor  # (n, 3, size, size) float32; from collate (n, size, size, 3) uint8
     rows: torch.Tensor  # (n,)
     bad: dict[int, str]
 
 
 class ImageDataset(Dataset):
-    """Rows of a manifest, read and preprocessed. ``epoch`` sets the random views when there is augmentation."""
+    """Rows of a manifest, read and cut to views of 8 bits; random views in an epoch where there is augmentation."""
 
     def __init__(
-        self, rows: Sequence[ImageRow], preprocessing: Preprocessing, augmentation: Augmentation | None = None
+        self,
+        rows: Sequence[ImageRow],
+        preprocessing: Preprocessing,
+        augmentation: Augmentation | None = None,
+        cache: DecodedCache | None = None,
     ) -> None:
         self.rows = rows
         self.preprocessing = preprocessing
         self.augmentation = augmentation
-        self.epoch = 0
+        self.cache = cache
+        self.least_side = augmentation.least_side(preprocessing) if augmentation else preprocessing.least_side
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple[int, np.ndarray | str]:
-        row = self.rows[index]
+    def __getitem__(self, key: Key) -> tuple[int, np.ndarray | str]:
+        epoch, index = key if isinstance(key, tuple) else (0, key)
         try:
-            image = read_image(row.path, row.box, self.preprocessing.least_side)
+            pixels = self._decoded(index)
         except BadImage as error:
             return index, str(error)
         if self.augmentation is None:
-            return index, self.preprocessing(image)
-        generator = np.random.default_rng((self.augmentation.seed, self.epoch, index))
-        view = self.preprocessing.training_view(image, generator, self.augmentation.scale, self.augmentation.flip)
-        return index, view
+            return index, self.preprocessing.pixels(pixels)
+        generator = self.augmentation.generator(epoch, index)
+        return index, training_pixels(self.preprocessing, pixels, self.augmentation, generator)
+
+    def _decoded(self, index: int) -> np.ndarray:
+        """Return a row's picture (H, W, 3), from the cache if it is kept there; never much larger than needed."""
+        kept = self.cache.get(index) if self.cache else None
+        if kept is not None:
+            return kept
+        row = self.rows[index]
+        pixels = np.asarray(read_image(row.path, row.box, self.least_side))
+        if self.cache is not None:
+            pixels = _no_larger(pixels, self.least_side)
+            self.cache.put(index, pixels)
+        return pixels
+
+
+def _no_larger(pixels: np.ndarray, side: int) -> np.ndarray:
+    """Return a picture whose short side is at most ``side``."""
+    height, width = pixels.shape[:2]
+    ratio = side / min(height, width)
+    if ratio >= 1:
+        return pixels
+    wanted = max(side, round(width * ratio)), max(side, round(height * ratio))
+    return resized(pixels, (0, 0, width, height), wanted)
 
 
 def collate(items: Sequence[tuple[int, np.ndarray | str]]) -> Batch:
-    """Join what could be read into one batch; the rest is noted by row number."""
+    """Join what could be read into one batch of 8 bits; the rest is noted by row number."""
     good = [(index, item) for index, item in items if not isinstance(item, str)]
     bad = {index: item for index, item in items if isinstance(item, str)}
     images = torch.from_numpy(np.stack([item for _, item in good])) if good else torch.empty(0)
     return Batch(images, torch.tensor([index for index, _ in good], dtype=torch.long), bad)
 
 
-def image_loader(dataset: ImageDataset, batches: Iterable[Sequence[int]] | int, workers: int = 0) -> DataLoader[Any]:
-    """Return a loader over given batches of row numbers, or over all rows in order in batches of a size."""
-    # A loader draws a seed for its workers whenever it starts; from torch's own, a resumed run would draw once more.
-    own = torch.Generator()
-    if isinstance(batches, int):
-        return DataLoader(dataset, batch_size=batches, collate_fn=collate, num_workers=workers, generator=own)
-    return DataLoader(dataset, batch_sampler=batches, collate_fn=collate, num_workers=workers, generator=own)  # type: ignore[arg-type]
+def normalised(batch: Batch, preprocessing: Preprocessing) -> Batch:
+    """Return a batch with the numbers that a backbone takes."""
+    return replace(batch, images=preprocessing.normalise(batch.images)) if len(batch.rows) else batch
+
+
+class _Batches:
+    """The batches of an epoch, exchanged before each, so that the workers of one loader serve all epochs."""
+
+    def __init__(self) -> None:
+        self.keys: Sequence[Sequence[Key]] = []
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Sequence[Key]]:
+        return iter(self.keys)
+
+
+class ImageLoader:
+    """Reads batches of rows, in this process or by workers that live until ``close`` or as long as the loader."""
+
+    def __init__(self, dataset: ImageDataset, workers: int = 0) -> None:
+        self.dataset = dataset
+        self.batches = _Batches()
+        # A loader draws a seed for its workers when it starts; from torch's own, a resumed run would draw once more.
+        self.loader: DataLoader[Batch] | None = DataLoader(
+            dataset,
+            batch_sampler=self.batches,  # type: ignore[arg-type]
+            collate_fn=collate,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            timeout=_PATIENCE if workers else 0,
+            worker_init_fn=_ignore_interrupts,
+            generator=torch.Generator(),
+        )
+
+    def read(self, batches: Sequence[Sequence[int]], epoch: int = 0) -> Iterator[Batch]:
+        """Yield batches of row numbers as images, with the random views of an epoch."""
+        assert self.loader is not None, "the loader is closed"
+        self.batches.keys = [[(epoch, row) for row in rows] for rows in batches]
+        try:
+            for batch in self.loader:
+                yield normalised(batch, self.dataset.preprocessing)
+        except RuntimeError as error:
+            raise _explained(error) from error
+
+    def close(self) -> None:
+        """End the workers."""
+        self.loader = None
+
+
+def _ignore_interrupts(worker: int) -> None:
+    """Leave Ctrl-C, which reaches all processes of a terminal, to the one that trains."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _explained(error: RuntimeError) -> Exception:
+    text = str(error)
+    if "DataLoader worker" in text:
+        return TophitError(
+            "A process that reads images was ended from outside, most likely for want of memory; set data.workers "
+            f"lower, or data.cache_gb if there is a cache. ({text.splitlines()[0]})"
+        )
+    if "DataLoader timed out" in text:
+        return TophitError(f"No batch of images could be read in {_PATIENCE:.0f} seconds: is the disk still there?")
+    return error
+
+
+class InOrder:
+    """All rows of a data set in order, in batches of a size; can be gone through again."""
+
+    def __init__(self, dataset: ImageDataset, size: int, workers: int = 0) -> None:
+        self.loader = ImageLoader(dataset, workers)
+        rows = range(len(dataset))
+        self.batches = [rows[start : start + size] for start in range(0, len(dataset), size)]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.loader.read(self.batches)
+
+
+def image_loader(dataset: ImageDataset, size: int, workers: int = 0) -> InOrder:
+    """Return all rows in order, in batches of a size."""
+    return InOrder(dataset, size, workers)

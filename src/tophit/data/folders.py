@@ -7,25 +7,41 @@ from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
 from tophit.data.splits import split_classes
 from tophit.errors import TophitError, UsageError
 
+SETS_AND_FOLDER = "such as cub200:CUB_200_2011"
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
-def open_data(name: str, test_share: float = 0.5, seed: int = 0) -> Manifest:
+def open_data(
+    name: str,
+    test_share: float = 0.5,
+    seed: int = 0,
+    set_name: str | None = None,
+    partial: bool = False,
+    boxes: bool = False,
+) -> Manifest:
     """Return the manifest a user names: a built-in set, a CSV or Parquet file, or a folder of class folders.
 
-    A folder that is called like a built-in set is written ``./icons``.
+    A folder that is called like a built-in set is written ``./icons``. A folder that holds the files of a benchmark
+    set is written ``cub200:FOLDER``, or is known to be one by ``set_name``; ``partial`` and ``boxes`` are for these.
     """
     from tophit.data.icons import icon_set
+    from tophit.data.sets import SETS, read_set
 
     if name == "icons":
         return icon_set()
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in SETS:
+        return read_set(prefix, rest, partial, boxes)
     path = Path(name).expanduser()
     if path.is_dir():
+        if set_name is not None:
+            return read_set(set_name, path, partial, boxes)
         return manifest_from_folder(path, test_share, seed)
     if path.suffix in (".csv", ".parquet"):
         return read_manifest(path)
     raise TophitError(
-        f"No data at '{name}': expected a manifest (.csv or .parquet), a folder of class folders, or the set 'icons'."
+        f"No data at '{name}': expected a manifest (.csv or .parquet), a folder of class folders, the set 'icons', "
+        f"or a benchmark set and its folder ({SETS_AND_FOLDER})."
     )
 
 

@@ -1,10 +1,14 @@
-"""From a picture to the numbers a backbone takes: resize, crop, flip, normalise."""
+"""From a picture to the numbers a backbone takes: crop, resize, normalise."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
+from torch.nn import functional
+
+ViewBox = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
@@ -12,7 +16,8 @@ class Preprocessing:
     """What a backbone expects: a square of ``size`` pixels, RGB, each channel (value / 255 - mean) / std.
 
     The picture's short side is scaled to ``size / crop`` and the centre is cut out; ``crop=1`` keeps all of
-    the short side. ``squash=True`` scales both sides to ``size`` instead, whatever the aspect.
+    the short side. ``squash=True`` scales both sides to ``size / crop`` instead, whatever the aspect. ``mean`` and
+    ``std`` are in the order of ``channel_order``, RGB or BGR; a scale of 0 to 255 is a ``std`` of 1 / 255.
     """
 
     size: int = 224
@@ -20,27 +25,35 @@ class Preprocessing:
     mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
     std: tuple[float, float, float] = (0.5, 0.5, 0.5)
     squash: bool = False
+    channel_order: str = "RGB"
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return the evaluation view of an RGB picture as float32 (3, size, size)."""
-        return self._normalise(self._resize(image, self._centre(image)))
+        return self.normalise(torch.from_numpy(self.pixels(image))[None])[0].contiguous().numpy()
 
-    def training_view(
-        self,
-        image: Image.Image,
-        generator: np.random.Generator,
-        scale: tuple[float, float] = (1.0, 1.0),
-        flip: bool = False,
-    ) -> np.ndarray:
-        """Return a random crop of the share ``scale`` of the evaluation view's area, maybe mirrored."""
-        left, top, right, bottom = self._centre(image)
-        side = float(np.sqrt(generator.uniform(*scale)))
-        width, height = side * (right - left), side * (bottom - top)
-        x = left + generator.uniform() * (right - left - width)
-        y = top + generator.uniform() * (bottom - top - height)
-        resized = self._resize(image, (x, y, x + width, y + height))
-        mirrored = flip and generator.uniform() < 0.5
-        return self._normalise(resized.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if mirrored else resized)
+    def pixels(self, image: Image.Image | np.ndarray) -> np.ndarray:
+        """Return the evaluation view of an RGB picture, Pillow's or an array (H, W, 3), as uint8 (size, size, 3)."""
+        return resized(image, self.centre(*_size(image)), self.size)
+
+    def normalise(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Map uint8 views (N, size, size, 3) to float32 (N, 3, size, size), channels last in memory."""
+        scale = torch.tensor([1 / (255 * value) for value in self.std], device=pixels.device)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device)
+        values = pixels.flip(3) if self.channel_order == "BGR" else pixels
+        return torch.addcmul(shift, values.float(), scale).permute(0, 3, 1, 2)
+
+    def centre(self, width: int, height: int) -> ViewBox:
+        """Return the part of a picture that the evaluation view shows."""
+        wide, high = self.window(width, height)
+        left, top = (width - wide) / 2, (height - high) / 2
+        return left, top, left + wide, top + high
+
+    def window(self, width: int, height: int) -> tuple[float, float]:
+        """Return width and height of the view in pixels of a picture."""
+        if self.squash:
+            return width * self.crop, height * self.crop
+        side = min(width, height) * self.crop
+        return side, side
 
     @property
     def least_side(self) -> int:
@@ -48,26 +61,35 @@ class Preprocessing:
         return round(self.size / self.crop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return asdict(self)
+        """Return the fields as plain values; those added later only if they say something, so digests stay."""
+        fields = asdict(self)
+        if self.channel_order == "RGB":
+            del fields["channel_order"]
+        return fields
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> "Preprocessing":
         """Return the preprocessing that ``to_json`` described."""
         return cls(**{**fields, "mean": tuple(fields["mean"]), "std": tuple(fields["std"])})
 
-    def _centre(self, image: Image.Image) -> tuple[float, float, float, float]:
-        if self.squash:
-            return 0.0, 0.0, float(image.width), float(image.height)
-        side = min(image.size) * self.crop
-        left, top = (image.width - side) / 2, (image.height - side) / 2
-        return left, top, left + side, top + side
 
-    def _resize(self, image: Image.Image, box: tuple[float, float, float, float]) -> Image.Image:
-        return image.resize((self.size, self.size), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
+def resized(image: Image.Image | np.ndarray, box: ViewBox, size: int | tuple[int, int]) -> np.ndarray:
+    """Return a part of an RGB picture, to whole pixels, as uint8 (height, width, 3); ``size`` is a side or (w, h).
 
-    def _normalise(self, image: Image.Image) -> np.ndarray:
-        scale = 1 / (255 * np.asarray(self.std, np.float32))
-        shift = np.asarray(self.mean, np.float32) / np.asarray(self.std, np.float32)
-        pixels = np.asarray(image, np.float32) * scale.astype(np.float32) - shift
-        return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+    Bicubic with antialiasing, as Pillow's, by torch: several times faster on 8 bits, equal to two levels of 255.
+    """
+    pixels = np.asarray(image)
+    height, width = pixels.shape[:2]
+    left, top = min(round(box[0]), width - 1), min(round(box[1]), height - 1)
+    right, bottom = max(left + 1, round(box[2])), max(top + 1, round(box[3]))
+    part = np.array(pixels[top:bottom, left:right])
+    wide, high = (size, size) if isinstance(size, int) else size
+    if part.shape[:2] == (high, wide):
+        return part
+    tensor = torch.from_numpy(part).permute(2, 0, 1)[None]
+    scaled = functional.interpolate(tensor, (high, wide), mode="bicubic", antialias=True)
+    return scaled[0].permute(1, 2, 0).contiguous().numpy()
+
+
+def _size(image: Image.Image | np.ndarray) -> tuple[int, int]:
+    return (image.shape[1], image.shape[0]) if isinstance(image, np.ndarray) else image.size

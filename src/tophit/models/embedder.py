@@ -17,22 +17,26 @@ from tophit.data.decode import array_to_image, read_image, to_rgb
 from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
-from tophit.models import efficientnet_lite, small_net  # noqa: F401  (they register themselves)
-from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, read_weights
+from tophit.models import catalogue  # noqa: F401  (the backbones register themselves)
+from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone
 from tophit.models.engines import feature_engine
-from tophit.models.pooling import build_pooling
+from tophit.models.pooling import as_map, build_pooling
+from tophit.models.weights import read_weights
 from tophit.progress import Progress
 
 ImageInput = str | Path | Image.Image | np.ndarray
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
 _FORMAT = 1
+_ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # absent: these values
 
 
 class Embedder(nn.Module):
     """Images to unit vectors: ``head(pooling(backbone(x)))``, normalised.
 
-    ``architecture`` holds what is needed to build it again: backbone, pooling, p, dim. ``dim=None`` means no head:
-    the vector is the pooled feature itself. ``trained`` says whether only the head or all of it was trained.
+    ``architecture`` holds what builds it again: backbone, pooling, p, dim, and what differs from ``_ADDED``.
+    ``dim=None`` means no linear layer: the vector is the pooled feature itself. With ``layer_norm`` the pooled feature
+    is normalised over its channels first, without parameters (as ProxyNCA++ does). ``trained`` says whether only the
+    head or all of it was trained.
     """
 
     def __init__(
@@ -43,10 +47,14 @@ class Embedder(nn.Module):
         trained: Literal["nothing", "head", "all"] = "nothing",
     ) -> None:
         super().__init__()
+        full = _ADDED | architecture
+        if full["pooling"] == "cls" and not backbone.has_cls:
+            raise UsageError(
+                f"embedder.pooling: cls needs a backbone with a class token, which '{full['backbone']}' does not have."
+            )
         self.backbone = backbone
-        self.pooling = build_pooling(architecture["pooling"], architecture["p"])
-        dim = architecture["dim"]
-        self.head: nn.Module = nn.Identity() if dim is None else nn.Linear(backbone.channels, dim)
+        self.pooling = build_pooling(full["pooling"], full["p"], full["learn_p"], full["levels"])
+        self.head = _build_head(backbone.channels, full["dim"], full["layer_norm"])
         self.architecture = architecture
         self.preprocessing = preprocessing
         self.trained = trained
@@ -64,7 +72,13 @@ class Embedder(nn.Module):
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Map preprocessed images (N, 3, H, W) to pooled features (N, channels)."""
-        return self.pooling(self.backbone(images.contiguous(memory_format=torch.channels_last)))
+        return self.pool(self.backbone(images.contiguous(memory_format=torch.channels_last)))
+
+    def pool(self, x: torch.Tensor) -> torch.Tensor:
+        """Map the backbone's feature map or tokens to pooled features (N, channels)."""
+        if self.architecture["pooling"] != "cls":
+            x = as_map(x, self.backbone.prefix_tokens)
+        return self.pooling(x)
 
     def embed_features(self, features: torch.Tensor) -> torch.Tensor:
         """Map pooled features (N, channels) to unit vectors (N, dim)."""
@@ -136,7 +150,7 @@ class Embedder(nn.Module):
     def feature_fingerprint(self) -> str:
         """Return a digest of all that determines the pooled features: everything but the head."""
         state = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
-        architecture = {name: value for name, value in self.architecture.items() if name != "dim"}
+        architecture = {name: value for name, value in self.architecture.items() if name not in ("dim", "layer_norm")}
         return digest(state, [architecture, self.preprocessing.to_json()])
 
 
@@ -149,24 +163,41 @@ def digest(state: dict[str, torch.Tensor], description: Any) -> str:
     return summary.hexdigest()[:32]
 
 
+def _build_head(channels: int, dim: int | None, layer_norm: bool) -> nn.Module:
+    linear = nn.Identity() if dim is None else nn.Linear(channels, dim)
+    return nn.Sequential(nn.LayerNorm(channels, elementwise_affine=False), linear) if layer_norm else linear
+
+
 def build_embedder(
     backbone: str = "efficientnet-lite0",
     weights: str = "pretrained",
-    pooling: str = "average",
+    pooling: str | None = "average",
     p: float = 3.0,
     dim: int | None = None,
     size: int | None = None,
     crop: float | None = None,
-    squash: bool = False,
+    squash: bool | None = False,
+    *,
+    learn_p: bool = False,
+    levels: int = 3,
+    layer_norm: bool = False,
 ) -> Embedder:
-    """Build an embedder; the head's weights are random, from torch's seed. ``size``, ``crop``: as the backbone's."""
-    preprocessing = replace(backbone_spec(backbone).preprocessing, squash=squash)
+    """Build an embedder; the head's weights are random, from torch's seed. ``size``, ``crop``: as the backbone's.
+
+    ``pooling=None`` means the class token where there is one, else the average.
+    """
+    spec = backbone_spec(backbone)
+    preprocessing = spec.preprocessing if squash is None else replace(spec.preprocessing, squash=squash)
     if size is not None:
         preprocessing = replace(preprocessing, size=size)
     if crop is not None:
         preprocessing = replace(preprocessing, crop=crop)
+    network = build_backbone(backbone, weights, spec)
+    pooling = pooling or ("cls" if network.has_cls else "average")
+    added = {"learn_p": learn_p, "levels": levels, "layer_norm": layer_norm, "config": network.config}
     architecture = {"backbone": backbone, "pooling": pooling, "p": p, "dim": dim}
-    return Embedder(build_backbone(backbone, weights), architecture, preprocessing)
+    architecture |= {name: value for name, value in added.items() if value != _ADDED[name]}
+    return Embedder(network, architecture, preprocessing)
 
 
 def load(name: str | Path) -> Embedder:
@@ -175,9 +206,9 @@ def load(name: str | Path) -> Embedder:
     for candidate in (folder, folder / "best", folder / "embedder"):
         if (candidate / _DESCRIPTION).is_file():
             return _load_folder(candidate)
-    if str(name) in backbone_names():
+    if is_backbone(str(name)):
         spec = backbone_spec(str(name))
-        return build_embedder(str(name), "pretrained" if spec.pretrained else "random").eval()
+        return build_embedder(str(name), "pretrained" if spec.pretrained else "random", None, squash=None).eval()
     if folder.is_dir():
         raise TophitError(
             f"{folder} holds no embedder: expected {_DESCRIPTION} in it or in {folder / 'best'} "
@@ -194,7 +225,8 @@ def _load_folder(folder: Path) -> Embedder:
         fields = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         if fields["format"] != _FORMAT:
             raise TophitError(f"{folder} has format {fields['format']}; this version of Tophit reads {_FORMAT}.")
-        backbone = build_backbone(fields["architecture"]["backbone"], "random")
+        name = fields["architecture"]["backbone"]
+        backbone = build_backbone(name, "random", backbone_spec(name, fields["architecture"].get("config")))
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
     except (ValueError, KeyError, TypeError) as error:

@@ -80,10 +80,10 @@ class OnnxEngine:
 class _Pooled(nn.Module):
     def __init__(self, embedder: "Embedder") -> None:
         super().__init__()
-        self.backbone, self.pooling = embedder.backbone, embedder.pooling
+        self.embedder = embedder
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.pooling(self.backbone(images))
+        return self.embedder.pool(self.embedder.backbone(images))
 
 
 def _exported(embedder: "Embedder") -> Path:

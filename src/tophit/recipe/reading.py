@@ -1,7 +1,7 @@
 """From a YAML file and the command line's overrides to a checked recipe."""
 
+import difflib
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +9,11 @@ import yaml
 from pydantic import ValidationError
 
 from tophit.errors import UsageError
+from tophit.recipe.files import read_file, shipped_files, shipped_variants
+from tophit.recipe.merging import CHOSEN_BY_NAME
 from tophit.recipe.mistakes import explain
 from tophit.recipe.sections import Recipe
 from tophit.recipe.tables import table_rows
-
-_CHOSEN_BY_NAME = ("loss", "miner", "method")
 
 
 def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
@@ -39,39 +39,35 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that ship with Tophit."""
-    return sorted(entry.name.removesuffix(".yaml") for entry in _shipped().iterdir() if entry.name.endswith(".yaml"))
+    """Return the names of the recipes that ship with Tophit; each may have variants beside it."""
+    return list(shipped_files())
 
 
-def _shipped() -> Any:
-    return files("tophit") / "recipes"
+def variant_names() -> list[str]:
+    """Return the names of the shipped recipes' variants: other rows of the papers' tables."""
+    return list(shipped_variants())
 
 
 def _read(source: str | Path) -> dict[str, Any]:
-    """Return the fields of a recipe file, of a shipped recipe, or of a row of a shipped table."""
+    """Return the fields of a recipe file, of a shipped recipe or its variant, or of a row of a shipped table."""
     path = Path(source).expanduser()
     if path.is_file():
-        return _read_yaml(path)
-    if str(source) in recipe_names():
-        return _read_yaml(_shipped() / f"{source}.yaml")
+        return read_file(path)
+    name, shipped = str(source), shipped_files()
+    if name in shipped:
+        return read_file(shipped[name])
+    variants = shipped_variants()
+    if name in variants:
+        return read_file(*variants[name])
     rows = table_rows()
-    if str(source) in rows:
-        return rows[str(source)]
+    if name in rows:
+        return rows[name]
+    near = difflib.get_close_matches(name, [*shipped, *variants, *rows], 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
     raise UsageError(
-        f"There is no recipe file '{source}', and no recipe of that name: {', '.join([*recipe_names(), *rows])}."
+        f"There is no recipe file '{source}', and no recipe of that name: {', '.join(shipped)}.{hint} "
+        "All of them: tophit train --list."
     )
-
-
-def _read_yaml(path: Any) -> dict[str, Any]:
-    try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML: {error}") from error
-    if fields is None:
-        return {}
-    if not isinstance(fields, dict):
-        raise UsageError(f"{path} must hold sections such as 'data:' and 'loss:', not a {type(fields).__name__}.")
-    return fields
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:
@@ -90,7 +86,7 @@ def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dic
     """Return the section at a path of keys, made where there is none."""
     for parent in parents:
         below = fields.setdefault(parent, {})
-        if isinstance(below, str) and parent in _CHOSEN_BY_NAME:
+        if isinstance(below, str) and parent in CHOSEN_BY_NAME:
             below = fields[parent] = {"name": below}
         if not isinstance(below, dict):
             raise UsageError(f"'{key}': '{parent}' is a value, not a section.")

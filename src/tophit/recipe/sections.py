@@ -1,20 +1,33 @@
 """The recipe: one typed YAML file that says all of a run. Every field is documented here and only here."""
 
+import re
 from typing import Literal
 
 import yaml
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from tophit.recipe.losses import Loss, ProxyAnchor
 from tophit.recipe.methods import Method, Plain
 from tophit.recipe.miners import Miner, NoMiner
 from tophit.recipe.section import Section
 
+_METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)"
+_PAPER_METRIC = rf"(NMI|F1|([a-z]+/)?{_METRIC})"
+
 
 class Data(Section):
     """What to learn from."""
 
-    manifest: str = Field(description="A manifest (.csv, .parquet), a folder of class folders, or the set 'icons'.")
+    manifest: str = Field(
+        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', or the folder of 'set'."
+    )
+    set: Literal["cub200", "cars196", "sop", "vehicleid", "inaturalist", "inshop"] | None = Field(
+        default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
+    )
+    partial: bool = Field(
+        default=False, description="Go on although images of the benchmark set are missing or counts differ."
+    )
+    boxes: bool = Field(default=False, description="Crop the benchmark set's images to their objects' boxes.")
     test_share: float = Field(
         default=0.5,
         ge=0,
@@ -37,25 +50,43 @@ class Data(Section):
         default=0, ge=0, description="How many unreadable images to skip, with a note, before the run stops."
     )
     workers: int = Field(default=0, ge=0, description="Processes that read images; 0 reads in the training process.")
+    cache: Literal["none", "ram", "disk"] = Field(
+        default="none",
+        description="Keep training images as they were decoded (for 'all'): in memory, or on disk for later runs too.",
+    )
+    cache_gb: float = Field(default=4.0, gt=0, description="Most gigabytes that the cache of decoded images takes.")
 
 
 class Embedder(Section):
     """What to train."""
 
-    backbone: str = Field(default="efficientnet-lite0", description="The network: efficientnet-lite0 or small.")
+    backbone: str = Field(
+        default="efficientnet-lite0",
+        description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
+        "timm/NAME, torchvision/NAME or hf/NAME where that library is installed.",
+    )
     weights: str = Field(
         default="pretrained",
         description="Where its weights come from: pretrained, random, or a file (.safetensors, .pth).",
     )
-    pooling: Literal["average", "gem"] = Field(default="average", description="From a feature map to one vector.")
+    pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
+        default="average",
+        description="From a feature map to one vector; cls takes a transformer's class token.",
+    )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
-    dim: int = Field(default=128, ge=1, description="Length of the vectors.")
+    learn_p: bool = Field(default=False, description="Learn that power too, with the head's rate (for gem and 'all').")
+    levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
+    layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
+    dim: int | None = Field(default=128, ge=1, description="Length of the vectors; none: the pooled vector's own.")
     trainable: Literal["head", "all"] = Field(
         default="head",
         description="'head' trains on the frozen backbone's cached features, in seconds; 'all' trains everything.",
     )
     freeze_batch_norm: bool = Field(
         default=True, description="Keep BatchNorm's statistics as they were loaded (for 'all')."
+    )
+    freeze_batch_norm_weights: bool = Field(
+        default=False, description="Keep BatchNorm's scale and shift as they were loaded too (for 'all')."
     )
     size: int | None = Field(
         default=None, ge=8, description="Side of the square input in pixels; default: the backbone's."
@@ -64,8 +95,17 @@ class Embedder(Section):
         default=None, gt=0, le=1, description="Share of the short side that the centre crop keeps."
     )
     squash: bool = Field(
-        default=False, description="Scale both sides to the input size instead of cropping the centre."
+        default=False, description="Scale both sides alike, to size / crop, instead of keeping the aspect."
     )
+
+    @field_validator("trainable")
+    @classmethod
+    def _something_learns(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("learn_p") and (info.data.get("pooling") != "gem" or value != "all"):
+            raise ValueError("learn_p needs pooling gem and trainable all")
+        if value == "head" and info.data.get("dim", 1) is None:
+            raise ValueError("Without dim there is no head to train")
+        return value
 
 
 class Batches(Section):
@@ -99,10 +139,26 @@ class Memory(Section):
 class Augment(Section):
     """Random views of training images, where the whole network learns."""
 
+    crop: Literal["view", "random", "random-resized"] = Field(
+        default="view",
+        description="What a view shows (for 'all'): 'view' a share of the evaluation view, 'random' a window of the "
+        "input's size anywhere, 'random-resized' a share of the picture in other shapes.",
+    )
     scale: tuple[float, float] = Field(
-        default=(0.6, 1.0), description="Range of the random crop's share of the picture's area (for 'all')."
+        default=(0.6, 1.0),
+        description="Range of the crop's share of the area (for 'all'; view and random-resized).",
+    )
+    ratio: tuple[float, float] = Field(
+        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width to height (for 'all')."
     )
     flip: bool = Field(default=True, description="Mirror half of the pictures (for 'all').")
+
+    @field_validator("ratio")
+    @classmethod
+    def _ratios_in_order(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0 < value[0] <= value[1]:
+            raise ValueError("Expected two ratios, 0 < least <= most")
+        return value
 
     @field_validator("scale")
     @classmethod
@@ -138,6 +194,7 @@ class Optimizer(Section):
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="The optimizer.")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum (for sgd).")
+    eps: float = Field(default=1e-8, gt=0, description="What Adam adds to its denominators (for adam, adamw).")
     clip: float | None = Field(default=None, gt=0, description="Longest gradient: longer ones are scaled down to it.")
     ema: float = Field(
         default=0.0,
@@ -179,13 +236,36 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: str = Field(
         default="MAP@R",
-        pattern=r"^(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)$",
+        pattern=rf"^{_METRIC}$",
         description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
     select_on: Literal["validation", "test"] = Field(
         default="validation",
         description="Classes that choose the best epoch. 'test' is what many papers do; its results are optimistic.",
     )
+    clusters: str | None = Field(
+        default=None,
+        description="At the end, NMI and F1 of k-means against this column of the test rows: label, or metadata.",
+    )
+
+
+class Paper(Section):
+    """What a paper reports for this recipe; a finished run prints its own beside it."""
+
+    title: str = Field(default="", description="The paper.")
+    table: str = Field(default="", description="Where it reports the numbers.")
+    row: str = Field(default="", description="Which row of that table.")
+    metrics: dict[str, float] = Field(
+        default={}, description="Metric to percent as printed; small/recall@1 is of a test set with that name."
+    )
+
+    @field_validator("metrics")
+    @classmethod
+    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+        unknown = [name for name in value if not re.fullmatch(_PAPER_METRIC, name)]
+        if unknown:
+            raise ValueError(f"Unknown metric '{unknown[0]}'; there are NMI, F1, and those of evaluation.metric")
+        return value
 
 
 class Checkpoint(Section):
@@ -222,6 +302,7 @@ class Recipe(Section):
     schedule: Schedule = Schedule()
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpoint = Checkpoint()
+    paper: Paper = Paper()
 
     def to_yaml(self) -> str:
         """Return the recipe as YAML, every field written out."""

@@ -1,7 +1,7 @@
 """Tables of metrics for the terminal."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -42,6 +42,26 @@ def comparison_list(
             f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f}",
             f"{difference.p_permutation:.4f}",
         )
+    return table
+
+
+def drawn_galleries_table(test_sets: Mapping[str, Mapping[str, float]]) -> Table:
+    """Return a table with a row a test set whose galleries are drawn, as in VehicleID's protocol, in percent."""
+    names = ("recall@1", "recall@5", "mAP")
+    table = Table("test set", *names, title="Galleries of one random image a class, mean of 10 draws (%)")
+    for test_set, metrics in test_sets.items():
+        table.add_row(test_set, *(f"{100 * metrics[name]:.2f}" for name in names))
+    return table
+
+
+def paper_table(paper: Mapping[str, Any]) -> Table:
+    """Return a table with a row a metric: the run's value and the one its paper reports, in percent."""
+    where = ", ".join(part for part in (paper["table"], paper["row"]) if part)
+    table = Table("metric", "ours %", "paper %", "difference", title=f"{paper['title']} ({where})")
+    for name, values in paper["metrics"].items():
+        ours, theirs = values["ours"], values["paper"]
+        known = ("", "") if ours is None else (f"{ours:.2f}", f"{ours - theirs:+.2f}")
+        table.add_row(name, known[0], f"{theirs:g}", known[1])
     return table
 
 

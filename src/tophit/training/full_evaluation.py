@@ -23,6 +23,7 @@ from tophit.files import replace_file, write_text
 from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.training.evaluate import metrics_of_vectors, search_arrays, wanted_ks
+from tophit.training.papers import drawn_gallery_metrics
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class FullEvaluation:
     worst: WorstQueries
     other: RetrievalMetrics | None
     differences: dict[str, PairedDifference]
+    test_sets: dict[str, dict[str, float]]  # of VehicleID's protocol, where the manifest names test sets
 
 
 def evaluate_fully(
@@ -79,6 +81,7 @@ def evaluate_fully(
         worst=worst_queries(measured.per_query["mAP"], **search.arguments),
         other=other,
         differences={} if other is None else _differences(measured, other, search.arguments["labels"]),
+        test_sets=drawn_gallery_metrics(vectors, used),
     )
 
 
@@ -109,6 +112,8 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         "intervals": evaluation.metrics.intervals,
         "spread": evaluation.spread,
     }
+    if evaluation.test_sets:
+        answer["test_sets"] = evaluation.test_sets
     if evaluation.clustering:
         answer["clustering"] = evaluation.clustering
     if evaluation.other is not None:

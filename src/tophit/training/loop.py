@@ -25,6 +25,7 @@ from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.log import Log
 from tophit.training.methods import build_method
 from tophit.training.optimizer import rate_factor
+from tophit.training.papers import beside_paper, cluster_metrics, drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.rows import has_pairs, rows_of
 from tophit.training.run import Run
@@ -139,6 +140,7 @@ class _Training:
                 f"{self._resume_command()}"
             ) from error
         finally:
+            self.source.close()
             self._close_log()
 
     def _close_log(self) -> None:
@@ -234,10 +236,11 @@ class _Training:
         self.backbone_learns = learns
         self.embedder.backbone.requires_grad_(learns)
         self.embedder.train()
-        if not learns or recipe.embedder.freeze_batch_norm:
-            for module in self.embedder.backbone.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+        for module in self.embedder.backbone.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                if not learns or recipe.embedder.freeze_batch_norm:
                     module.eval()
+                module.requires_grad_(learns and not recipe.embedder.freeze_batch_norm_weights)
 
     def _evaluate(self) -> None:
         """Measure on the classes that select, and keep the embedder if it is the best so far (or there are none)."""
@@ -300,8 +303,14 @@ class _Training:
             self.bad.add(test.number(row), reason, enforce=False)
 
         def measure() -> dict[str, Any]:
-            metrics = metrics_of_vectors(embedded.vectors, [test.rows[i] for i in embedded.rows], 0.95)
-            return {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            vectors, rows = embedded.vectors, [test.rows[i] for i in embedded.rows]
+            metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
+            found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            if metrics_name == "test":
+                found["test"] |= cluster_metrics(vectors, rows, self.recipe.evaluation.clusters, self.recipe.seed)
+                found["test_sets"] = drawn_gallery_metrics(vectors, rows, self.recipe.seed)
+                found |= beside_paper(self.recipe, found)
+            return found
 
         return on_first(self.engine, measure)
 
@@ -363,7 +372,17 @@ def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None
     fields = recipe.embedder
     dim = fields.dim if head else None
     embedder = build_embedder(
-        fields.backbone, fields.weights, fields.pooling, fields.p, dim, fields.size, fields.crop, fields.squash
+        fields.backbone,
+        fields.weights,
+        fields.pooling,
+        fields.p,
+        dim,
+        fields.size,
+        fields.crop,
+        fields.squash,
+        learn_p=fields.learn_p,
+        levels=fields.levels,
+        layer_norm=fields.layer_norm and head,
     )
     return embedder.to(device or choose_device(recipe.device))
 

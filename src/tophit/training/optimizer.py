@@ -12,7 +12,8 @@ from tophit.recipe.sections import Schedule
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer with the groups backbone (if it is trainable), head and the loss's own parameters."""
-    sections = [(embedder.head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
+    head = nn.ModuleList([embedder.head, embedder.pooling])  # a pooling's learned power moves with the head
+    sections = [(head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
     if recipe.embedder.trainable == "all":
         sections.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
     groups = [
@@ -21,7 +22,9 @@ def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch
     ]
     if recipe.optimizer.name == "sgd":
         return torch.optim.SGD(groups, momentum=recipe.optimizer.momentum)
-    return (torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW)(groups)
+    return (torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW)(
+        groups, eps=recipe.optimizer.eps
+    )
 
 
 def learning_rate_factor(decay: str, progress: float) -> float:

@@ -28,10 +28,17 @@ class RunRows:
 
 def rows_of(recipe: Recipe) -> RunRows:
     """Open a recipe's data and split it; raise if there is too little to learn from."""
-    manifest = open_data(recipe.data.manifest, recipe.data.test_share, recipe.seed)
+    manifest = data_of(recipe)
     manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
     train = merge_classes(_training_rows(manifest), recipe.data.merge_classes)
     return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"))
+
+
+def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
+    """Open a recipe's data, or other data in the same way."""
+    fields = recipe.data
+    name = fields.manifest if data is None else data
+    return open_data(name, fields.test_share, recipe.seed, fields.set, fields.partial, fields.boxes)
 
 
 def has_pairs(manifest: Manifest) -> bool:

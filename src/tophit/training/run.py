@@ -14,6 +14,7 @@ from tophit.errors import UsageError
 from tophit.files import replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
+from tophit.training.rows import data_of
 
 
 @dataclass(frozen=True)
@@ -91,5 +92,5 @@ def data_of_run(model: str, data: str) -> Manifest:
     if not run.recipe_path.is_file():
         return open_data(data)
     recipe = run.recipe()
-    manifest = open_data(data, recipe.data.test_share, recipe.seed)
+    manifest = data_of(recipe, data)
     return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)

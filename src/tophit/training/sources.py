@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from tophit.batches import BalancedBatchSampler, RandomBatchSampler, RepresentativeBatchSampler
-from tophit.data.dataset import Augmentation, Batch, ImageDataset, collate, image_loader
+from tophit.data.dataset import Batch, ImageDataset, ImageLoader, collate, normalised
+from tophit.data.decoded import decoded_cache
 from tophit.data.embedding import EmbeddedRows
 from tophit.data.manifest import Manifest
+from tophit.data.views import Augmentation
 from tophit.errors import TophitError, UsageError
 from tophit.methods import Engine, TrainingBatch
 from tophit.models.embedder import Embedder
@@ -69,6 +71,10 @@ class Source(Protocol):
 
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""
+        ...
+
+    def close(self) -> None:
+        """End what still runs for the source."""
         ...
 
 
@@ -151,6 +157,9 @@ class FeatureSource:
         """Return the files of rows of a batch."""
         return [self.files[row] for row in rows.tolist()]
 
+    def close(self) -> None:
+        """Do nothing: there are no processes to end."""
+
 
 class ImageSource:
     """Images read and augmented anew each epoch, for training the whole network."""
@@ -170,8 +179,11 @@ class ImageSource:
         self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
-        augmentation = Augmentation(recipe.seed, recipe.augment.scale, recipe.augment.flip)
-        self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation)
+        augmentation = Augmentation(recipe.seed, **recipe.augment.model_dump())
+        side = augmentation.least_side(embedder.preprocessing)
+        self.cache = decoded_cache(recipe.data.cache, train.rows, side, recipe.data.cache_gb)
+        self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation, self.cache)
+        self.loader = ImageLoader(self.dataset, self.workers)
         names, labels = np.unique(np.asarray(train.labels), return_inverse=True)
         self.class_names = names.tolist()
         self.classes = len(names)
@@ -199,14 +211,15 @@ class ImageSource:
     def _read(self, epoch: int, first: int) -> Iterator[Batch]:
         rows = row_batches(self.sampler, epoch, first)
         if not isinstance(self.sampler, RepresentativeBatchSampler):
-            self.dataset.epoch = epoch
-            yield from image_loader(self.dataset, [self.engine.part_of(batch) for batch in rows], self.workers)
+            yield from self.loader.read([self.engine.part_of(batch) for batch in rows], epoch)
             return
         # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
-                self.dataset.epoch = self.sampler.drawn  # a representative gets a new random view in every batch
-                yield collate(list(pool.map(self.dataset.__getitem__, self.engine.part_of(batch))))
+                drawn = self.sampler.drawn  # a representative gets a new random view in every batch
+                keys = [(drawn, row) for row in self.engine.part_of(batch)]
+                read = collate(list(pool.map(self.dataset.__getitem__, keys)))
+                yield normalised(read, self.dataset.preprocessing)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
@@ -223,3 +236,9 @@ class ImageSource:
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""
         return [self.train.rows[row].path for row in rows.tolist()]
+
+    def close(self) -> None:
+        """End the processes that read, and give the cache's memory back."""
+        self.loader.close()
+        if self.cache is not None:
+            self.cache.close()

@@ -1,0 +1,130 @@
+"""Pictures kept as they were decoded, up to a number of bytes, shared by all processes that read images.
+
+The store is a file: of the disk, which later runs find again, or of memory alone, which ends with the process.
+"""
+
+import fcntl
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from tophit.data.manifest import ImageRow
+from tophit.errors import UsageError
+from tophit.files import cache_folder
+
+_ENTRY = 3  # of a row: its place (0: none), height, width
+_WORD = np.dtype(np.int64).itemsize
+
+
+class DecodedCache:
+    """Row number to pixels, uint8 (H, W, 3). What does not fit any more is not kept; nothing is ever replaced."""
+
+    def __init__(self, rows: int, most_bytes: int, path: Path | None = None) -> None:
+        self.first_picture = _WORD * (1 + _ENTRY * rows)  # before it: the end of what is used, and the entries
+        self.most_bytes = most_bytes
+        if path is None:
+            if not hasattr(os, "memfd_create"):
+                raise UsageError("data.cache: 'ram' needs Linux; use 'disk'.")
+            handle = os.memfd_create("tophit-decoded")
+            self.path = f"/proc/{os.getpid()}/fd/{handle}"  # by which other processes open it
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            self.path = str(path)
+        self.handle: int | None = handle
+        self.threads = threading.Lock()
+        with self._locked():
+            if os.fstat(handle).st_size < self.first_picture:
+                os.ftruncate(handle, self.first_picture)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "handle": None, "threads": None}
+
+    def get(self, row: int) -> np.ndarray | None:
+        """Return the pixels of a row, if they are kept."""
+        place, height, width = self._words(1 + _ENTRY * row, _ENTRY)
+        if not place:
+            return None
+        size = height * width * 3
+        content = os.pread(self._open(), size, place)
+        return np.frombuffer(content, np.uint8).reshape(height, width, 3) if len(content) == size else None
+
+    def put(self, row: int, pixels: np.ndarray) -> bool:
+        """Keep the pixels of a row if there is room; say whether they are kept."""
+        handle = self._open()
+        with self._locked():
+            place = max(self._words(0, 1)[0], self.first_picture)
+            if self._words(1 + _ENTRY * row, 1)[0] or place - self.first_picture + pixels.nbytes > self.most_bytes:
+                return False
+            try:
+                self._write(place + pixels.nbytes, at=0)
+            except OSError:  # a full disk: nothing more is kept
+                return False
+        try:
+            if os.pwrite(handle, np.ascontiguousarray(pixels).data, place) < pixels.nbytes:
+                return False
+        except OSError:
+            return False
+        self._write(place, pixels.shape[0], pixels.shape[1], at=1 + _ENTRY * row)  # last: what it points to is whole
+        return True
+
+    @property
+    def used_bytes(self) -> int:
+        """How many bytes of pictures are kept."""
+        return max(0, self._words(0, 1)[0] - self.first_picture)
+
+    def close(self) -> None:
+        """Give the memory or the file handle back."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+    def _open(self) -> int:
+        if self.handle is None:  # in another process, which got this object by pickle
+            self.handle = os.open(self.path, os.O_RDWR)
+            self.threads = threading.Lock()
+        return self.handle
+
+    def _words(self, first: int, count: int) -> list[int]:
+        content = os.pread(self._open(), _WORD * count, _WORD * first)
+        return np.frombuffer(content, np.int64).tolist()
+
+    def _write(self, *words: int, at: int) -> None:
+        os.pwrite(self._open(), np.asarray(words, np.int64).data, _WORD * at)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        handle = self._open()
+        with self.threads:
+            fcntl.lockf(handle, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.lockf(handle, fcntl.LOCK_UN)
+
+
+def decoded_cache(kind: str, rows: Sequence[ImageRow], side: int, gigabytes: float) -> DecodedCache | None:
+    """Return the store a recipe asks for: ``none``, ``ram`` or ``disk``. On disk it is named by the files it is of."""
+    if kind == "none":
+        return None
+    most_bytes = int(gigabytes * 1e9)
+    if kind == "ram":
+        return DecodedCache(len(rows), most_bytes)
+    summary = hashlib.sha256(f"{side} {most_bytes}".encode())
+    for row in rows:
+        summary.update(repr((str(row.path.absolute()), row.box, _state(row.path))).encode())
+    return DecodedCache(len(rows), most_bytes, cache_folder() / "decoded" / f"{summary.hexdigest()[:32]}.pixels")
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Return what changes when a file does."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns

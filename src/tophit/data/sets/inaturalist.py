@@ -1,0 +1,57 @@
+"""iNaturalist 2018 with the class split of Smooth-AP: 5,690 species for training, 2,452 others for testing."""
+
+import json
+from pathlib import Path
+
+from tophit.data.manifest import ImageRow
+from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.layout import table
+from tophit.errors import TophitError
+
+_IMAGES = "train_val2018.tar.gz"
+_SPLITS = "Inat_dataset_splits.zip (the split files that the Smooth-AP repository links to)"
+_JSON = "{0}2018.json.tar.gz"
+
+
+def _read(root: Path, boxes: bool) -> list[ImageRow]:
+    """Follow the split's lines, paths such as train_val2018/Aves/3007/NAME.jpg; labels come from the annotations."""
+    species_of, names = _annotations(root)
+    rows = []
+    for split in ("train", "test"):
+        listed = root / "Inat_dataset_splits" / f"Inaturalist_{split}_set1.txt"
+        for (path,) in table(listed, 1, _SPLITS):
+            species = species_of.get(path)
+            if species is None:
+                raise TophitError(f"{listed}: '{path}' is in neither train2018.json nor val2018.json.")
+            metadata = {"species": names.get(species, ""), "super_class": Path(path).parts[1]}
+            rows.append(ImageRow(root / path, str(species), split, metadata=metadata))
+    return rows
+
+
+def _annotations(root: Path) -> tuple[dict[str, int], dict[int, str]]:
+    """Return file to species and species to name, of both annotation files."""
+    species_of: dict[str, int] = {}
+    names: dict[int, str] = {}
+    for part in ("train", "val"):
+        path = root / f"{part}2018.json"
+        if not path.is_file():
+            raise TophitError(f"Missing: {path}. It comes with {_JSON.format(part)}.")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            file_of = {image["id"]: image["file_name"] for image in content["images"]}
+            species_of |= {file_of[each["image_id"]]: each["category_id"] for each in content["annotations"]}
+            names |= {each["id"]: each.get("name", "") for each in content["categories"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise TophitError(f"{path} does not hold iNaturalist's annotations: {error!r}.") from error
+    return species_of, names
+
+
+INATURALIST = BenchmarkSet(
+    name="inaturalist",
+    title="iNaturalist 2018",
+    marker="train2018.json",
+    archives=f"{_IMAGES}, {_JSON.format('train')}, {_JSON.format('val')} and {_SPLITS}",
+    licence="non-commercial research and education; each photo has its own",
+    counts=(Count("train", 5_690, 325_846), Count("test", 2_452, 136_093)),
+    read=_read,
+)

@@ -1,0 +1,30 @@
+"""Stanford Online Products: products of eBay. Its two lists are the split; the 12 super-classes are metadata."""
+
+from pathlib import Path
+
+from tophit.data.manifest import ImageRow
+from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.layout import table
+
+_ARCHIVE = "Stanford_Online_Products.zip"
+
+
+def _read(root: Path, boxes: bool) -> list[ImageRow]:
+    """Lines are image_id class_id super_class_id path, under a header."""
+    rows = []
+    for split in ("train", "test"):
+        for _, label, _, path in table(root / f"Ebay_{split}.txt", 4, _ARCHIVE, skip=1):
+            kind = path.split("/")[0].removesuffix("_final")
+            rows.append(ImageRow(root / path, label, split, metadata={"super_class": kind}))
+    return rows
+
+
+SOP = BenchmarkSet(
+    name="sop",
+    title="Stanford Online Products",
+    marker="Ebay_train.txt",
+    archives=_ARCHIVE,
+    licence="none stated; photos of eBay's sellers, for research",
+    counts=(Count("train", 11_318, 59_551), Count("test", 11_316, 60_502)),
+    read=_read,
+)

@@ -1,0 +1,5 @@
+"""All backbones that Tophit knows: importing this registers them."""
+
+from tophit.models import bn_inception, densenet, efficientnet_lite, googlenet, resnet, small_net
+
+__all__ = ["bn_inception", "densenet", "efficientnet_lite", "googlenet", "resnet", "small_net"]

@@ -1,0 +1,125 @@
+"""Weights of backbones: read from a file, or fetched once from where they are published and checked."""
+
+import hashlib
+import os
+import pickle
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from tophit.errors import TophitError
+from tophit.files import cache_folder, replace_file
+from tophit.progress import Progress
+
+State = dict[str, torch.Tensor]
+_BLOCK = 1 << 20
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file of weights on the web. ``sha256`` is the digest or its first digits, as the publisher states them."""
+
+    url: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def path(self) -> Path:
+        """Where the file is kept, and where a user without a network puts it."""
+        return cache_folder() / "weights" / self.name
+
+    def read(self) -> State:
+        """Return the tensors, fetching the file if it is not there yet."""
+        return read_weights(str(fetch(self)))
+
+
+def read_weights(path: str) -> State:
+    """Read tensors from a safetensors file, or from a PyTorch file without unpickling anything else."""
+    try:
+        if path.endswith(".safetensors"):
+            return load_file(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle protocol: what can't be loaded raises
+            return _only_tensors(torch.load(path, map_location="cpu", weights_only=True))
+    except FileNotFoundError:
+        raise TophitError(f"There is no weights file '{path}'.") from None
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        raise TophitError(
+            f"'{path}' does not hold plain tensors (safetensors, or a PyTorch state dict): {error}"
+        ) from error
+
+
+def _only_tensors(content: Any) -> State:
+    """Return a state dict, also one that a training script wrapped as ``{"state_dict": ...}``."""
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise ValueError("expected names and tensors")
+    return {name.removeprefix("module."): value for name, value in content.items()}
+
+
+def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
+    """Return the path of a published file, downloading it first if need be; only a file with the right digest stays.
+
+    An interrupted download leaves nothing behind.
+    """
+    path = file.path
+    if path.is_file():
+        _check(path, file)
+        return path
+    if os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0"):
+        raise TophitError(_how_to_help(file, "TOPHIT_OFFLINE is set"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with replace_file(path) as temporary:
+            _download(file, temporary, progress)
+            _check(temporary, file)
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise TophitError(_how_to_help(file, f"the download failed: {getattr(error, 'reason', error)}")) from error
+    return path
+
+
+def _download(file: PublishedFile, path: Path, progress: Progress | None) -> None:
+    with urllib.request.urlopen(file.url, timeout=_TIMEOUT) as answer, path.open("wb") as out:
+        expected = int(answer.headers.get("Content-Length") or 0)
+
+        def blocks() -> Iterator[bytes]:
+            while block := answer.read(_BLOCK):
+                yield block
+
+        for block in progress(blocks(), -(-expected // _BLOCK)) if progress else blocks():
+            out.write(block)
+        if expected and out.tell() != expected:
+            raise ConnectionError(f"{out.tell():,} of {expected:,} bytes came")
+
+
+def _check(path: Path, file: PublishedFile) -> None:
+    digest = hashlib.sha256()
+    with path.open("rb") as content:
+        while block := content.read(_BLOCK):
+            digest.update(block)
+    if not digest.hexdigest().startswith(file.sha256):
+        where = f"{path} is not what was published" if path == file.path else f"{file.url} gave another file"
+        raise TophitError(
+            f"{where}: its SHA-256 starts with {digest.hexdigest()[: len(file.sha256)]}, not with {file.sha256}."
+        )
+
+
+def _how_to_help(file: PublishedFile, reason: str) -> str:
+    return (
+        f"The weights {file.name} are not here ({reason}): download {file.url} and put it at {file.path}, "
+        "or name a file you have with embedder.weights."
+    )

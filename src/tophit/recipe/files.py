@@ -1,0 +1,86 @@
+"""Recipe files: a file may name a base that it changes, and variants of itself.
+
+``base: base.yaml`` names a file beside this one, or a shipped recipe such as ``pnp/sop``. ``variants`` maps names to
+changed fields; ``parts`` holds named changes that variants share and list under ``parts``.
+"""
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tophit.errors import UsageError
+from tophit.recipe.merging import merged
+
+_BASE = "base"  # a shipped file of this name is for others to build on, not to train by
+_DEEPEST = 8
+
+
+def shipped_files() -> dict[str, Any]:
+    """Return the shipped recipe files by name: ``head``, or ``pnp/sop`` of a paper."""
+    root = files("tophit") / "recipes"
+    found: dict[str, Any] = {}
+    for entry in root.iterdir():
+        if entry.name.endswith(".yaml"):
+            found[entry.name.removesuffix(".yaml")] = entry
+        elif entry.is_dir() and entry.name != "tables":
+            for file in entry.iterdir():
+                if file.name.endswith(".yaml") and file.name != f"{_BASE}.yaml":
+                    found[f"{entry.name}/{file.name.removesuffix('.yaml')}"] = file
+    return dict(sorted(found.items()))
+
+
+def shipped_variants() -> dict[str, tuple[Any, str]]:
+    """Return file and variant of every variant that ships, by names such as ``mpa/cub200-dw``."""
+    return {
+        f"{name}-{variant}": (path, variant)
+        for name, path in shipped_files().items()
+        if "/" in name
+        for variant in _load(path).get("variants", {})
+    }
+
+
+def read_file(path: Any, variant: str | None = None) -> dict[str, Any]:
+    """Return the fields of a recipe file, or of one of its variants, with its bases merged in."""
+    fields = _with_bases(path, 0)
+    parts, variants = fields.pop("parts", {}), fields.pop("variants", {})
+    if variant is None:
+        return fields
+    changes = dict(variants[variant])
+    for part in changes.pop("parts", []):
+        fields = merged(fields, parts[part])
+    paper = {**fields.get("paper", {}), "metrics": {}, **changes.pop("paper", {})}  # the numbers are its own alone
+    return {**merged(fields, changes), "paper": paper}
+
+
+def _with_bases(path: Any, depth: int) -> dict[str, Any]:
+    fields = _load(path)
+    base = fields.pop("base", None)
+    if base is None:
+        return fields
+    if depth >= _DEEPEST:
+        raise UsageError(f"{path}: base: its bases go round in a circle, or are more than {_DEEPEST}.")
+    return merged(_with_bases(_place_of(str(base), path), depth + 1), fields)
+
+
+def _place_of(base: str, path: Any) -> Any:
+    beside = (path.parent if isinstance(path, Path) else Path(str(path)).parent) / base
+    if beside.is_file():
+        return beside
+    shipped = shipped_files()
+    if base not in shipped:
+        raise UsageError(f"{path}: base: there is no file {beside}, and no recipe '{base}': {', '.join(shipped)}.")
+    return shipped[base]
+
+
+def _load(path: Any) -> dict[str, Any]:
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    if fields is None:
+        return {}
+    if not isinstance(fields, dict):
+        raise UsageError(f"{path} must hold sections such as 'data:' and 'loss:', not a {type(fields).__name__}.")
+    return fields
