@@ -1,5 +1,5 @@
 """All backbones that Tophit knows: importing this registers them."""
 
-from tophit.models import bn_inception, densenet, efficientnet_lite, googlenet, resnet, small_net
+from tophit.models import bn_inception, densenet, efficientnet_lite, given_features, googlenet, resnet, small_net
 
-__all__ = ["bn_inception", "densenet", "efficientnet_lite", "googlenet", "resnet", "small_net"]
+__all__ = ["bn_inception", "densenet", "efficientnet_lite", "given_features", "googlenet", "resnet", "small_net"]

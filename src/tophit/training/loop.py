@@ -22,6 +22,7 @@ from tophit.training.checkpoints import is_disk_full
 from tophit.training.ema import WeightAverage
 from tophit.training.engine import check_chunks, choose_device, on_first, start_engine
 from tophit.training.evaluate import metrics_of_vectors
+from tophit.training.given_features import with_given_features
 from tophit.training.log import Log
 from tophit.training.methods import build_method
 from tophit.training.optimizer import rate_factor
@@ -69,6 +70,7 @@ class _Training:
     """One run in progress."""
 
     def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
+        recipe = with_given_features(recipe)
         check_chunks(recipe)
         self.run, self.recipe = run, recipe
         self.engine = start_engine(recipe)
@@ -286,7 +288,7 @@ class _Training:
         result |= count_centres(self.run.folder)
         test = self.rows.test
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
-        if self.recipe.embedder.weights != "random":
+        if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
             before = make_embedder(self.recipe, head=False, device=self.engine.device)
             result |= self._test(before, test, "before", "before_intervals")
         if self.first:
@@ -295,7 +297,7 @@ class _Training:
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
         """Measure an embedder on the test classes; nothing if no class has two images."""
-        if not has_pairs(test):
+        if not has_pairs(test) or not self.recipe.evaluation.test:
             return {metrics_name: {}, intervals_name: {}}
         embedded = shared_embeddings(self.engine, embedder, test.rows, self.view.track("Test"))
         for row, reason in embedded.bad.items():
@@ -310,6 +312,8 @@ class _Training:
                 found["test"] |= cluster_metrics(vectors, rows, self.recipe.evaluation.clusters, self.recipe.seed)
                 found["test_sets"] = drawn_gallery_metrics(vectors, rows, self.recipe.seed)
                 found |= beside_paper(self.recipe, found)
+                if self.recipe.evaluation.per_query:
+                    self.run.write_per_query(metrics.per_query, [row.label for row in rows if row.role != "gallery"])
             return found
 
         return on_first(self.engine, measure)
