@@ -13,7 +13,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "THSG without G2 and category": {"second_stage": False, "category": False},
     "THSG without hard and category": {"hard": False, "category": False},
 }
-HEAD: dict[str, Any] = {"embedder": {"trainable": "head", "dim": 256}, "epochs": 4, "trials": len(RATES)}
+HEAD: dict[str, Any] = {"embedder": {"trainable": "head", "dim": 128}, "epochs": 4, "trials": len(RATES)}
 NET: dict[str, Any] = {
     "embedder": {
         "backbone": "small",
@@ -41,7 +41,7 @@ def claims_plan(title: str, data: str, seeds: int, setting: dict[str, Any]) -> P
                 "schedule": {"warmup_epochs": 0},
                 "augment": {"scale": [0.8, 1.0], "flip": False},
             },
-            "budget": {"seeds": seeds, "trials": setting["trials"], "epochs": setting["epochs"]},
+            "budget": {"seeds": seeds, "trials": setting["trials"], "epochs": setting["epochs"], "evaluations": 1},
             "metrics": ["recall@1", "precision@5", "MAP@R"],
             "candidates": {
                 name: {**candidate, "search": {"optimizer.head.lr": RATES}} for name, candidate in candidates().items()

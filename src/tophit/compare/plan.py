@@ -119,7 +119,9 @@ def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
     try:
         plan = Plan.model_validate(fields)
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()]
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()
+        ]
         raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
     for name, candidate in plan.candidates.items():
         try:

@@ -1,10 +1,10 @@
 """The folder of a comparison: its plan, what each run measured, and locks. Every file is written once, as a whole.
 
-    plan.yaml                       the plan, resolved
-    trials/NAME/0003.json           a finished trial of a search: settings and validation metric
-    settings/NAME.json              what the search found
-    results/NAME/seed-3.json .npz   a measured run: its metrics, time and memory; the metrics of every test query
-    work/, locks/                   runs in progress; who works on what
+plan.yaml                       the plan, resolved
+trials/NAME/0003.json           a finished trial of a search: settings and validation metric
+settings/NAME.json              what the search found
+results/NAME/seed-3.json .npz   a measured run: its metrics, time and memory; the metrics of every test query
+work/, locks/                   runs in progress; who works on what
 """
 
 import fcntl

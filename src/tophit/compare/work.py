@@ -66,14 +66,14 @@ def run_workers(plan: Plan, store: Store, workers: int, storage: str | None, vie
     command = [sys.executable, "-m", "tophit.compare.worker", str(store.folder), storage or default_storage(store)]
     command.append(str(os.getpid()))
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    processes = [subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(min(workers, len(left)))]
+    processes = [
+        subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(min(workers, len(left)))
+    ]
     try:
         for _ in view.track("Runs")(_finished(left, processes, store), len(left)):
             pass
     except KeyboardInterrupt:
-        raise Interrupted(
-            f"Stopped; what is finished is kept. Continue with: tophit compare {store.folder}"
-        ) from None
+        raise Interrupted(f"Stopped; what is finished is kept. Continue with: tophit compare {store.folder}") from None
     finally:
         _end(processes)
 
