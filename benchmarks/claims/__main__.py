@@ -54,7 +54,7 @@ def run_claims(arguments: argparse.Namespace) -> None:
 
 
 def _rounds(sets: list[str], seeds: int) -> Iterator[tuple[str, int]]:
-    """Yield a set and how many seeds it is to have then: two more of the heads, one more of the slow net; at last all."""
+    """Yield a set and how many seeds it is to have then: two more of heads, one more of the slow net; at last all."""
     for number in range(1, -(-seeds // 2) + 1):
         for key in sets:
             yield key, min(seeds, number if key == "omniglot" else 2 * number)

@@ -34,7 +34,7 @@ def icon_features(path: Path) -> Path:
 
 
 def drawings(archive: Path, folder: Path) -> Path:
-    """Write every sixth training and tenth test character of Omniglot as small images with a manifest; return the manifest."""
+    """Write every sixth training and tenth test character of Omniglot as images; return their manifest."""
     manifest = folder / "manifest.csv"
     if not manifest.is_file():
         with np.load(archive, allow_pickle=False) as arrays:

@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,10 +147,8 @@ class _Pruning(View):
 
 
 def _forget_peak() -> None:
-    try:
+    with suppress(OSError):  # not on Linux: the peak is that of the process so far
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:  # elsewhere the peak is that of the process so far
-        pass
 
 
 def _peak_memory() -> int:

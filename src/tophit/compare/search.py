@@ -1,4 +1,4 @@
-"""The search of a candidate's hyper-parameters: a small grid as it is, all else by Optuna, which stops bad trials early.
+"""The search of hyper-parameters: a small grid as it is, all else by Optuna, which stops bad trials early.
 
 A trial has a slot, 0 to trials - 1. Whoever holds the slot's lock runs it; one that a dead process left is run again
 with the same settings, so that no trial is lost and none counts twice.
@@ -20,7 +20,10 @@ _STARTUP = 4  # trials before others are stopped by comparison with them
 class Trial(Protocol):
     """A trial of a search in progress."""
 
-    settings: dict[str, Any]
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The hyper-parameters that it tries."""
+        ...
 
     def is_bad(self, step: int, value: float) -> bool:
         """Take note of an evaluation and say whether to stop."""
@@ -40,7 +43,7 @@ class Search(Protocol):
 
 
 def make_search(name: str, candidate: Candidate, trials: int, storage: str) -> Search | None:
-    """Return the search of a candidate: none without hyper-parameters, a grid if it fits into the trials, else Optuna's."""
+    """Return a candidate's search: none without hyper-parameters, a grid if it fits into the trials, else Optuna's."""
     if not trials or not candidate.search:
         return None
     lists = [values if isinstance(values, list) else None for values in candidate.search.values()]

@@ -47,19 +47,15 @@ class Store:
         write_text(self.plan_path, plan.to_yaml())
 
     def trial_path(self, name: str, slot: int) -> Path:
-        """The file of a finished trial."""
+        """Return the file of a finished trial."""
         return self.folder / "trials" / slug(name) / f"{slot:04}.json"
 
-    def settings_path(self, name: str) -> Path:
-        """The file of what a candidate's search found."""
-        return self.folder / "settings" / f"{slug(name)}.json"
-
     def result_path(self, name: str, seed: int) -> Path:
-        """The file of a measured run; the values of its queries are beside it."""
+        """Return the file of a measured run; the values of its queries are beside it."""
         return self.folder / "results" / slug(name) / f"seed-{seed}.json"
 
     def work_path(self, name: str, what: str) -> Path:
-        """The folder of a run in progress."""
+        """Return the folder of a run in progress."""
         return self.folder / "work" / slug(name) / what
 
     def write_json(self, path: Path, value: Any) -> None:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tophit.compare.jobs import Job, do_job, is_ready, jobs_of
@@ -78,7 +79,7 @@ def run_workers(plan: Plan, store: Store, workers: int, storage: str | None, vie
         _end(processes)
 
 
-def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store):  # noqa: ANN202
+def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store) -> Iterator[Job]:
     """Yield every job as it is done; raise if a worker failed and none is left to go on."""
     while left:
         still = []
@@ -92,7 +93,7 @@ def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store
             codes = {process.returncode for process in processes} - {0}
             if codes or not all(job.is_done(store) for job in left):
                 raise TophitError(
-                    f"All workers ended (codes {sorted(codes)}) with {len(left)} runs to go; what they printed is above. "
+                    f"All workers ended (codes {sorted(codes)}) with {len(left)} runs to go; see above. "
                     f"Continue with: tophit compare {store.folder}"
                 )
         time.sleep(_WAIT)

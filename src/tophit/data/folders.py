@@ -43,7 +43,7 @@ def open_data(
     if path.suffix == SUFFIX:
         return manifest_of_features(path)
     raise TophitError(
-        f"No data at '{name}': expected a manifest (.csv or .parquet), a feature file (.npz), a folder of class folders, "
+        f"No data at '{name}': expected a manifest (.csv, .parquet), a feature file (.npz), a folder of class folders, "
         f"the set 'icons', or a benchmark set and its folder ({SETS_AND_FOLDER})."
     )
 

@@ -19,8 +19,8 @@ class Data(Section):
     """What to learn from."""
 
     manifest: str = Field(
-        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or a "
-        "feature file (.npz)."
+        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or "
+        "a feature file (.npz)."
     )
     set: Literal["cub200", "cars196", "sop", "vehicleid", "inaturalist", "inshop"] | None = Field(
         default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."

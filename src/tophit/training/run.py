@@ -81,7 +81,7 @@ class Run:
     def write_per_query(self, values: dict[str, np.ndarray], labels: list[str]) -> None:
         """Keep every metric (queries,) of the test queries, and their labels."""
         with replace_file(self.per_query_path) as temporary:
-            np.savez_compressed(temporary, **values, labels=np.asarray(labels))
+            np.savez_compressed(temporary, labels=np.asarray(labels), **values)  # pyright: ignore[reportArgumentType]
 
     def write_bad_images(self, reasons: dict[int, str]) -> None:
         """List the images that could not be used, with the reasons."""
