@@ -1,29 +1,56 @@
-"""Speed of a frozen EfficientNet-Lite0: eager torch against onnxruntime, batches of 32 images."""
+"""Speed of embedding with a frozen EfficientNet-Lite0 on one thread: every engine against plain eager torch.
+
+Plain eager is the network called as it stands: default layout, gradients recorded. The next column is the same under
+inference_mode. Seconds are the processor's, so that a busy machine does not matter much.
+"""
+
+import sys
+import time
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import side_by_side
-from tophit.models import build_embedder
-from tophit.models.engines import OnnxEngine, TorchEngine
+from tophit.models import Embedder, build_embedder
+from tophit.models.engines import ContiguousEngine, build_engine, engines_at_hand
 
-BATCH = 32
+BACKBONES = ("efficientnet-lite0",)
+SIZES = {1: 15, 32: 5}  # images in a batch, rounds
+
+
+def measure(backbone: str, batch: int, rounds: int, table: Table) -> None:
+    embedder = build_embedder(backbone, "pretrained" if "lite" in backbone else "random").eval()
+    side = embedder.preprocessing.size
+    images = np.random.default_rng(0).normal(size=(batch, 3, side, side)).astype(np.float32)
+    plain = ContiguousEngine(embedder)
+    names = ["torch-contiguous", *(name for name in engines_at_hand() if name != "torch-contiguous")]
+    engines = {name: build_engine(name, embedder) for name in names}
+    contenders = {"plain eager": lambda: plain.run(torch.from_numpy(images))}
+    contenders |= {name: lambda engine=engine: engine.compute(images) for name, engine in engines.items()}
+    seconds = side_by_side(contenders, rounds, time.process_time)
+    expected = embedded(embedder, engines["torch-contiguous"].compute(images))
+    for name, value in seconds.items():
+        distance = ""
+        if name in engines:
+            found = embedded(embedder, engines[name].compute(images))
+            distance = f"{max(0.0, float(1 - (found * expected).sum(1).min())):.0e}"
+        ratio = seconds["plain eager"] / value
+        table.add_row(backbone, str(batch), name, f"{batch / value:.1f}", f"{ratio:.1f}", distance)
+
+
+def embedded(embedder: Embedder, features: np.ndarray) -> np.ndarray:
+    return embedder.embed_arrays(features).astype(np.float64)
 
 
 def main() -> None:
-    table = Table("input", "torch, images/s", "onnxruntime, images/s", "times faster", title="EfficientNet-Lite0, CPU")
-    for size in (64, 128, 224):
-        embedder = build_embedder(size=size)
-        images = np.random.default_rng(0).normal(size=(BATCH, 3, size, size)).astype(np.float32)
-        eager, exported = TorchEngine(embedder), OnnxEngine(embedder)
-        seconds = side_by_side(
-            {"torch": lambda e=eager, x=images: e.compute(x), "onnx": lambda e=exported, x=images: e.compute(x)}
-        )
-        speeds = {name: BATCH / value for name, value in seconds.items()}
-        ratio = seconds["torch"] / seconds["onnx"]
-        table.add_row(f"{size} px", f"{speeds['torch']:.0f}", f"{speeds['onnx']:.0f}", f"{ratio:.1f}")
-    Console().print(table)
+    torch.set_num_threads(1)
+    table = Table("backbone", "batch", "engine", "images/s", "times plain eager", "largest cosine distance")
+    for backbone in sys.argv[1:] or BACKBONES:
+        for batch, rounds in SIZES.items():
+            measure(backbone, batch, rounds, table)
+    Console(width=110).print(table)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from PIL import Image, ImageDraw
+from tests.search.servers import milvus_server, place, postgres_server  # noqa: F401  (fixtures)
 
 from tophit.data.icons import icon_set
 from tophit.data.manifest import Manifest

@@ -1,6 +1,7 @@
 """The demo: from icon fonts to a search, in one call. Each finished part is reused by the next call."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,10 @@ from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
-from tophit.search.index import is_index
+from tophit.search.versions import is_catalogue
 from tophit.training import resume, train
+from tophit.training.embedders import make_embedder
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
-from tophit.training.loop import make_embedder
 from tophit.training.run import Run
 
 QUERIES = 8
@@ -90,11 +91,14 @@ def _train_or_reuse(recipe: Recipe, folder: Path, view: View) -> dict[str, Any]:
 
 def _index_or_reuse(folder: Path, test: Manifest, view: View) -> Catalogue:
     embedder = load(folder / "best")
-    if is_index(folder / "index"):
+    if (folder / "index" / "index.json").is_file():  # of an earlier version of Tophit
+        shutil.rmtree(folder / "index")
+    if is_catalogue(folder / "index"):
         catalogue = open_catalogue(folder / "index")
         if catalogue.index.fingerprint == embedder.fingerprint():
             return catalogue
-    return build_catalogue(embedder, test.rows, folder / "index", view.track("Indexing"))[0]
+        catalogue.close()
+    return build_catalogue(embedder, test.rows, folder / "index", view.track("Indexing"), replace=True)[0]
 
 
 def _search_examples(catalogue: Catalogue, test: Manifest) -> list[tuple[SheetCell, Sequence[SheetCell]]]:

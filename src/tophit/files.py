@@ -37,6 +37,23 @@ def write_text(path: str | Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
+def create_text(path: str | Path, text: str) -> bool:
+    """Write a text file that is not there yet, whole or not at all; say whether it is this text that is there now.
+
+    Of processes that do so at the same time, one succeeds.
+    """
+    path = Path(path)
+    own = path.with_name(f".{path.name}.{os.getpid()}")
+    write_text(own, text)
+    try:
+        os.link(own, path)
+    except FileExistsError:
+        return False
+    finally:
+        own.unlink()
+    return True
+
+
 def sync(path: Path) -> None:
     """Flush a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)

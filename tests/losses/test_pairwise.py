@@ -265,3 +265,5 @@ def test_indices_must_be_whole_numbers() -> None:
     x, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
     with pytest.raises(ValueError, match=r"index tensors of integers, got torch.float32"):
         ContrastiveLoss()(x, labels, pairs=(torch.tensor([0.0]), torch.tensor([1.0])))
+    with pytest.raises(ValueError, match=r"pairs must be indices from 0 on, got -1"):
+        ContrastiveLoss()(x, labels, pairs=(torch.tensor([0]), torch.tensor([-1])))

@@ -115,3 +115,12 @@ def test_a_users_file_builds_on_a_shipped_recipe_or_on_a_file_beside_it(tmp_path
 def test_a_metric_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r"paper\.metrics: .*Unknown metric 'recal@1'"):
         read_recipe("pnp/sop", ["paper.metrics={recal@1: 3}"], data="x")
+
+
+@pytest.mark.parametrize("name", OF_PAPERS)
+def test_the_docs_table_has_the_recipes_numbers(name: str) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+    recipe = read_recipe(name, data="x")
+    assert all(f"{metric} {value:g}" in line for metric, value in recipe.paper.metrics.items())
+    assert f"{recipe.embedder.backbone}, {recipe.embedder.dim}" in line

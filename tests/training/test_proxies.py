@@ -131,6 +131,8 @@ def test_a_run_without_proxies_says_so(pictures: Path, tmp_path: Path) -> None:
     train(head_recipe(pictures, {"name": "pnp"}, schedule={"epochs": 1}), tmp_path / "run")
     with pytest.raises(UsageError, match=r"There are no proxies in .*run: its loss has none"):
         load_proxies(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"There is no folder .*nowhere"):
+        load_proxies(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("metric", ["ndcg@3", "ndcg@8", "MAP@R"])

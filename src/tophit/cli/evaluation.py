@@ -11,7 +11,8 @@ from tophit.report.tables import comparison_list, drawn_galleries_table, metric_
 
 @app.command(
     epilog="Examples: tophit evaluate runs/mine --data images/ · "
-    "tophit evaluate runs/new --data images/ --against runs/old"
+    "tophit evaluate runs/new --data images/ --against runs/old · "
+    "tophit evaluate runs/mine --data images/ --rerank k-reciprocal"
 )
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
@@ -24,6 +25,12 @@ def evaluate(
     ] = None,
     metric: Annotated[
         list[str] | None, typer.Option("--metric", help="A further metric such as recall@100 (repeatable).")
+    ] = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            "--rerank", help="alpha-qe or k-reciprocal, with settings as in k-reciprocal:k1=10; compared with none."
+        ),
     ] = None,
     clusters: Annotated[bool, typer.Option("--clusters", help="Also NMI and F1 of k-means clusters.")] = False,
     out: Annotated[
@@ -42,11 +49,14 @@ def evaluate(
     part = part_of(data_of_run(model, data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
+    from tophit.reranking import parse_reranking
     from tophit.training.full_evaluation import as_json as to_json
     from tophit.training.full_evaluation import evaluate_fully, write_evaluation
 
     other = None if against is None else load(against)
-    found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, view=TerminalView(errors))
+    step = None if rerank is None else parse_reranking(rerank)
+    view = TerminalView(errors)
+    found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, rerank=step, view=view)
     folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
     if folder is not None:
         write_evaluation(found, folder)

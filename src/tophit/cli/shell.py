@@ -22,6 +22,7 @@ _ORDER = [
     "embed",
     "index",
     "search",
+    "items",
     "serve",
     "export",
     "data",

@@ -1,7 +1,8 @@
 """Images as a torch data set: a bad file becomes a note, not a crash."""
 
+import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,7 +122,7 @@ class ImageLoader:
             num_workers=workers,
             persistent_workers=workers > 0,
             timeout=_PATIENCE if workers else 0,
-            worker_init_fn=_ignore_interrupts,
+            worker_init_fn=_stand_apart,
             generator=torch.Generator(),
         )
 
@@ -133,19 +134,21 @@ class ImageLoader:
             for batch in self.loader:
                 yield normalised(batch, self.dataset.preprocessing)
         except RuntimeError as error:
-            raise _explained(error) from error
+            raise explained(error) from error
 
     def close(self) -> None:
         """End the workers."""
         self.loader = None
 
 
-def _ignore_interrupts(worker: int) -> None:
-    """Leave Ctrl-C, which reaches all processes of a terminal, to the one that trains."""
+def _stand_apart(worker: int) -> None:
+    """Leave Ctrl-C, and signals to a whole group of processes, to the one that trains."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setpgrp()
 
 
-def _explained(error: RuntimeError) -> Exception:
+def explained(error: RuntimeError) -> Exception:
+    """Return what a loader's error means to the user; another error is returned as it is."""
     text = str(error)
     if "DataLoader worker" in text:
         return TophitError(
@@ -157,21 +160,24 @@ def _explained(error: RuntimeError) -> Exception:
     return error
 
 
-class InOrder:
-    """All rows of a data set in order, in batches of a size; can be gone through again."""
+class ImageBatches:
+    """Given batches of a data set, once; ``len`` is their number, their workers end with them."""
 
-    def __init__(self, dataset: ImageDataset, size: int, workers: int = 0) -> None:
+    def __init__(self, dataset: ImageDataset, batches: Sequence[Sequence[int]], workers: int = 0) -> None:
         self.loader = ImageLoader(dataset, workers)
-        rows = range(len(dataset))
-        self.batches = [rows[start : start + size] for start in range(0, len(dataset), size)]
+        self.batches = batches
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        return self.loader.read(self.batches)
+        yield from self.loader.read(self.batches)
+        self.loader.close()
 
 
-def image_loader(dataset: ImageDataset, size: int, workers: int = 0) -> InOrder:
-    """Return all rows in order, in batches of a size."""
-    return InOrder(dataset, size, workers)
+def image_loader(dataset: ImageDataset, batches: Iterable[Sequence[int]] | int, workers: int = 0) -> ImageBatches:
+    """Return given batches of row numbers, or all rows in order in batches of a size."""
+    if isinstance(batches, int):
+        rows = range(len(dataset))
+        batches = [rows[start : start + batches] for start in range(0, len(dataset), batches)]
+    return ImageBatches(dataset, list(batches), workers)

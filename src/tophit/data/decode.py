@@ -11,6 +11,7 @@ from tophit.errors import TophitError
 
 MAX_PIXELS = 178_956_970  # where Pillow itself refuses; a larger picture is an attack or a mistake
 _SIXTEEN_BIT_TO_EIGHT = 1 / 257
+_ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
 class BadImage(TophitError):
@@ -40,8 +41,12 @@ def read_image(path: str | Path, box: Box | None = None, least_side: int | None 
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return an upright 8-bit RGB copy of a Pillow image of any mode."""
-    image = ImageOps.exif_transpose(image)
+    """Return a Pillow image of any mode, upright, in 8-bit RGB; one that is so already is returned itself."""
+    if image.getexif().get(_ORIENTATION, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "RGB" and not image.has_transparency_data:
+        image.load()
+        return image
     if image.mode.startswith(("I", "F")):
         image = _to_eight_bit(image)
     if image.has_transparency_data:

@@ -66,6 +66,12 @@ class Manifest:
         return index + 1 if self.numbers is None else self.numbers[index]
 
 
+def item_id(row: ImageRow) -> str:
+    """Return what an image is called in an index: its absolute path, with its box if it has one."""
+    path = str(row.path.absolute())
+    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
+
+
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest from a CSV or Parquet file; relative image paths start at the file's folder."""
     path = Path(path)

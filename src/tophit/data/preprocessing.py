@@ -37,10 +37,18 @@ class Preprocessing:
 
     def normalise(self, pixels: torch.Tensor) -> torch.Tensor:
         """Map uint8 views (N, size, size, 3) to float32 (N, 3, size, size), channels last in memory."""
-        scale = torch.tensor([1 / (255 * value) for value in self.std], device=pixels.device)
-        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device)
+        numbers = torch.empty(pixels.shape, device=pixels.device)
         values = pixels.flip(3) if self.channel_order == "BGR" else pixels
-        return torch.addcmul(shift, values.float(), scale).permute(0, 3, 1, 2)
+        # An image at a time stays in the processor's cache, and a line of pixels is one vector: many times faster.
+        images, width = len(pixels), pixels.shape[2]
+        scale = torch.tensor([1 / (255 * value) for value in self.std], device=pixels.device).repeat(width)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device)
+        shift = shift.repeat(width)
+        lines = images, -1, 3 * width
+        for source, target in zip(values.reshape(lines), numbers.view(lines), strict=True):
+            target.copy_(source)
+            torch.addcmul(shift, target, scale, out=target)
+        return numbers.permute(0, 3, 1, 2)
 
     def centre(self, width: int, height: int) -> ViewBox:
         """Return the part of a picture that the evaluation view shows."""
@@ -86,7 +94,7 @@ def resized(image: Image.Image | np.ndarray, box: ViewBox, size: int | tuple[int
     wide, high = (size, size) if isinstance(size, int) else size
     if part.shape[:2] == (high, wide):
         return part
-    tensor = torch.from_numpy(part).permute(2, 0, 1)[None]
+    tensor = torch.from_numpy(part)[None].permute(0, 3, 1, 2)  # with these strides torch sees channels last
     scaled = functional.interpolate(tensor, (high, wide), mode="bicubic", antialias=True)
     return scaled[0].permute(1, 2, 0).contiguous().numpy()
 

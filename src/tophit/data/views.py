@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import torch
 from PIL import Image
 
 from tophit.data.preprocessing import Preprocessing, ViewBox, resized
@@ -50,7 +51,7 @@ def training_pixels(
     box = _DRAW[augmentation.crop](preprocessing, width, height, augmentation, generator)
     pixels = resized(image, box, preprocessing.size)
     mirrored = augmentation.flip and generator.uniform() < 0.5
-    return pixels[:, ::-1] if mirrored else pixels
+    return torch.from_numpy(pixels).flip(1).numpy() if mirrored else pixels  # numpy takes ten times as long
 
 
 def _share_of_view(

@@ -12,7 +12,9 @@ from tophit.evaluation.confidence import Unit, bootstrap_intervals
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_level, encode_labels
 from tophit.evaluation.ranks import relevant_ranks
 from tophit.evaluation.relevant import RelevantRanks
+from tophit.evaluation.reranked import reranked_ranks
 from tophit.evaluation.similarity import SearchTask
+from tophit.reranking import Reranking
 
 
 class RetrievalMetrics(dict[str, float]):
@@ -48,6 +50,7 @@ def retrieval_metrics(
     map_at: Sequence[int] = (),
     confidence_over: Unit = "classes",
     memory_budget: int = MEMORY_BUDGET,
+    rerank: Reranking | None = None,
 ) -> RetrievalMetrics:
     """Return recall@k (hit rate), precision@k, nDCG@k, MAP@k, mAP, MAP@R and R-precision of embeddings (N, d).
 
@@ -60,7 +63,8 @@ def retrieval_metrics(
     gallery, else each other. Where some queries are in the gallery too, ``own_items`` gives each query's gallery index,
     -1 for none; that item is left out of its ranking. ``confidence`` (such as 0.95) adds bootstrap intervals over
     classes, or over queries with ``confidence_over="queries"``. Queries without a relevant item are left out of the
-    means (``"skip"``) or count as 0 (``"zero"``). Beyond the inputs it holds about ``memory_budget`` bytes at most.
+    means (``"skip"``) or count as 0 (``"zero"``). ``rerank`` orders each
+    query's first results anew. Beyond the inputs it holds about ``memory_budget`` bytes at most.
 
     >>> retrieval_metrics([[1, 0], [0.9, 0.1], [0, 1], [0.2, 1]], ["a", "a", "b", "b"])["recall@1"]
     1.0
@@ -73,7 +77,8 @@ def retrieval_metrics(
         check_level(confidence)
     task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
     ks = (recall_at, precision_at, ndcg_at, map_at)
-    parts = [metrics_of_ranks(ranks, *ks) for ranks in relevant_ranks(task, memory_budget)]
+    found = relevant_ranks(task, memory_budget) if rerank is None else reranked_ranks(task, rerank, memory_budget)
+    parts = [metrics_of_ranks(ranks, *ks) for ranks in found]
     per_query = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     if queries_without_positives == "zero":
         per_query = {name: np.nan_to_num(values, nan=0.0) for name, values in per_query.items()}

@@ -1,23 +1,23 @@
-"""Engines that run a frozen backbone: eager torch, or onnxruntime where it is installed (faster on CPUs)."""
+"""Engines that run a frozen backbone: torch, or onnxruntime and OpenVINO where they are installed (faster on CPUs)."""
 
 import importlib.util
-import logging
 import os
-import warnings
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
-from tophit.files import cache_folder, replace_file
+from tophit.errors import UsageError
+from tophit.models.onnx_export import cached_graph
 
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
 
-_WORTH_EXPORTING = 500  # images; below that the export costs more than it saves
-_NEEDED = ("onnx", "onnxscript", "onnxruntime")
+_WORTH_CHOOSING = 500  # images; below that an export and a measurement cost more than they save
+_EXPORT = ("onnx", "onnxscript")
+PRECISIONS = ("fp32", "bf16")
 
 
 class FeatureEngine(Protocol):
@@ -30,46 +30,123 @@ class FeatureEngine(Protocol):
         ...
 
 
-def feature_engine(embedder: "Embedder", images: int) -> FeatureEngine:
-    """Return the fastest engine for so many images on the embedder's device; the same number gives the same engine."""
-    if images >= _WORTH_EXPORTING and embedder.device.type == "cpu" and onnx_installed():
-        return OnnxEngine(embedder)
-    return TorchEngine(embedder)
+def feature_engine(
+    embedder: "Embedder", images: int, batch: int = 64, engine: str | None = None, precision: str = "fp32"
+) -> FeatureEngine:
+    """Return the engine for so many images in batches of a size: the one named, else the fastest.
+
+    ``TOPHIT_ENGINE`` names one too. Few images, or an embedder on a GPU, get torch. Else the fastest was or will be
+    measured, once a machine, backbone and batch size, and stays: the same number of images gives the same engine.
+    """
+    if precision not in PRECISIONS:
+        raise UsageError(f"There is no precision '{precision}'; choices: {', '.join(PRECISIONS)}.")
+    engine = engine or os.environ.get("TOPHIT_ENGINE") or None
+    if engine is None:
+        if images < _WORTH_CHOOSING or embedder.device.type != "cpu":
+            engine = "torch"
+        else:
+            from tophit.models.engine_choice import fastest_engine
+
+            engine = fastest_engine(embedder, batch, precision)
+    return build_engine(engine, embedder, precision)
+
+
+def build_engine(name: str, embedder: "Embedder", precision: str = "fp32") -> FeatureEngine:
+    """Return the engine of a name in a precision; what is not installed or can't is refused."""
+    if name not in _ENGINES:
+        raise UsageError(f"There is no engine '{name}'; choices: {', '.join(_ENGINES)}.")
+    make, packages, precisions = _ENGINES[name]
+    if not _installed(packages):
+        extra = "openvino" if "openvino" in packages else "onnx"
+        raise UsageError(f"The engine {name} is not installed; install it with: pip install 'tophit[{extra}]'")
+    if precision not in precisions:
+        raise UsageError(f"The engine {name} computes in {', '.join(precisions)}, not in {precision}.")
+    return make(embedder, precision)
+
+
+def engines_at_hand(precision: str = "fp32") -> list[str]:
+    """Return the names of the engines that can be used here without compiling; ``TOPHIT_ONNX=0`` leaves out exports."""
+    return [
+        name
+        for name, (_, packages, precisions) in _ENGINES.items()
+        if precision in precisions and _installed(packages) and name != "compiled"
+    ]
+
+
+def export_installed() -> bool:
+    """Say whether models can be exported to ONNX."""
+    return all(importlib.util.find_spec(name) for name in _EXPORT)
 
 
 def onnx_installed() -> bool:
     """Say whether export to ONNX and onnxruntime are at hand; ``TOPHIT_ONNX=0`` turns them off."""
-    if os.environ.get("TOPHIT_ONNX") == "0":
+    return _installed((*_EXPORT, "onnxruntime"))
+
+
+def _installed(packages: tuple[str, ...]) -> bool:
+    if packages and os.environ.get("TOPHIT_ONNX") == "0":
         return False
-    return all(importlib.util.find_spec(name) for name in _NEEDED)
+    return all(importlib.util.find_spec(name) for name in packages)
 
 
 class TorchEngine:
-    """Eager torch on whatever device the embedder is."""
+    """Eager torch, channels last, on whatever device the embedder is."""
 
-    name = "torch"
-
-    def __init__(self, embedder: "Embedder") -> None:
+    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+        self.name = "torch" if precision == "fp32" else f"torch-{precision}"
         self.embedder = embedder.eval()
+        self.reduced = precision == "bf16"
 
     @torch.inference_mode()
     def compute(self, images: np.ndarray) -> np.ndarray:
         """Map preprocessed images (N, 3, H, W) to pooled features (N, channels)."""
-        return self.embedder.features(torch.from_numpy(images).to(self.embedder.device)).cpu().numpy()
+        device = self.embedder.device
+        with torch.autocast(device.type, torch.bfloat16, enabled=self.reduced):
+            return self.run(torch.from_numpy(images).to(device)).float().cpu().numpy()
+
+    def run(self, images: torch.Tensor) -> torch.Tensor:
+        """Map images to features as tensors."""
+        return self.embedder.features(images)
+
+
+class ContiguousEngine(TorchEngine):
+    """Eager torch in its default layout, which wins for some networks and small batches. It holds a copy."""
+
+    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+        copy = deepcopy(embedder)
+        super().__init__(copy.to(memory_format=torch.contiguous_format), precision)  # pyright: ignore[reportCallIssue]
+        self.name = self.name.replace("torch", "torch-contiguous")
+
+    def run(self, images: torch.Tensor) -> torch.Tensor:
+        """Map images to features as tensors."""
+        return self.embedder.pool(self.embedder.backbone(images))
+
+
+class CompiledEngine(TorchEngine):
+    """``torch.compile``; it needs a C++ compiler and takes a minute or more at the first batch."""
+
+    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+        super().__init__(embedder, precision)
+        self.name = self.name.replace("torch", "compiled")
+        self.compiled = torch.compile(embedder.features, dynamic=True)
+
+    def run(self, images: torch.Tensor) -> torch.Tensor:
+        """Map images to features as tensors."""
+        return self.compiled(images)
 
 
 class OnnxEngine:
-    """onnxruntime on the CPU; the exported graph is kept in the cache, by the weights' digest."""
+    """onnxruntime on the CPU, of the graph in the cache."""
 
     name = "onnxruntime"
 
-    def __init__(self, embedder: "Embedder") -> None:
+    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
         options.log_severity_level = 3
-        path = _exported(embedder)
+        path = cached_graph(embedder)
         self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def compute(self, images: np.ndarray) -> np.ndarray:
@@ -77,44 +154,30 @@ class OnnxEngine:
         return np.asarray(self.session.run(None, {"images": images})[0])
 
 
-class _Pooled(nn.Module):
-    def __init__(self, embedder: "Embedder") -> None:
-        super().__init__()
-        self.embedder = embedder
+class OpenVinoEngine:
+    """OpenVINO on the CPU, of the same graph; left to itself it would compute in less than float32."""
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.embedder.pool(self.embedder.backbone(images))
+    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+        import openvino
+
+        self.name = "openvino" if precision == "fp32" else f"openvino-{precision}"
+        settings = {
+            "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[precision],
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "NUM_STREAMS": 1,
+        }
+        self.request = openvino.Core().compile_model(cached_graph(embedder), "CPU", settings).create_infer_request()
+
+    def compute(self, images: np.ndarray) -> np.ndarray:
+        """Map preprocessed images (N, 3, H, W) to pooled features (N, channels)."""
+        return np.array(self.request.infer({0: np.ascontiguousarray(images)})[0], np.float32)
 
 
-def _exported(embedder: "Embedder") -> Path:
-    path = cache_folder() / "onnx" / f"{embedder.feature_fingerprint()}.onnx"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as temporary:
-            export_features(embedder, temporary)
-    return path
-
-
-def export_features(embedder: "Embedder", path: Path) -> None:
-    """Write backbone and pooling as an ONNX graph with a free batch size."""
-    size = embedder.preprocessing.size
-    example = torch.zeros(2, 3, size, size, device=embedder.device)
-    noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = noisy.level
-    noisy.setLevel(logging.ERROR)  # it warns of each torchvision operator, used or not
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            torch.onnx.export(
-                _Pooled(embedder).eval(),
-                (example,),
-                path,
-                input_names=["images"],
-                output_names=["features"],
-                dynamic_shapes={"images": {0: torch.export.Dim("batch")}},
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-            )
-    finally:
-        noisy.setLevel(level)
+# in the order of preference where they are equally fast: how to make one, what it needs, what it computes in
+_ENGINES: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]] = {
+    "onnxruntime": (OnnxEngine, (*_EXPORT, "onnxruntime"), ("fp32",)),
+    "openvino": (OpenVinoEngine, (*_EXPORT, "openvino"), PRECISIONS),
+    "torch": (TorchEngine, (), PRECISIONS),
+    "torch-contiguous": (ContiguousEngine, (), PRECISIONS),
+    "compiled": (CompiledEngine, (), PRECISIONS),
+}

@@ -1,6 +1,7 @@
 """Weights of backbones: read from a file, or fetched once from where they are published and checked."""
 
 import hashlib
+import http.client
 import os
 import pickle
 import urllib.error
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from tophit.errors import TophitError
 from tophit.files import cache_folder, replace_file
-from tophit.progress import Progress
+from tophit.progress import Progress, TerminalView
 
 State = dict[str, torch.Tensor]
 _BLOCK = 1 << 20
@@ -43,7 +45,8 @@ class PublishedFile:
 
     def read(self) -> State:
         """Return the tensors, fetching the file if it is not there yet."""
-        return read_weights(str(fetch(self)))
+        bar = TerminalView(Console(stderr=True)).track(f"Downloading {self.name}")  # silent but on a terminal
+        return read_weights(str(fetch(self, bar)))
 
 
 def read_weights(path: str) -> State:
@@ -80,16 +83,21 @@ def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
     if path.is_file():
         _check(path, file)
         return path
-    if os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0"):
+    if offline():
         raise TophitError(_how_to_help(file, "TOPHIT_OFFLINE is set"))
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with replace_file(path) as temporary:
             _download(file, temporary, progress)
             _check(temporary, file)
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         raise TophitError(_how_to_help(file, f"the download failed: {getattr(error, 'reason', error)}")) from error
     return path
+
+
+def offline() -> bool:
+    """Say whether nothing is to be fetched: ``TOPHIT_OFFLINE=1``."""
+    return os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0")
 
 
 def _download(file: PublishedFile, path: Path, progress: Progress | None) -> None:

@@ -6,7 +6,7 @@ JSON, and a parsed filter. :class:`tophit.search.Index` checks and prepares that
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -51,10 +51,12 @@ class Engine(Protocol):
         """Return the item of each id, in order; None where there is none."""
         ...
 
-    def search(self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()) -> list[list[Hit]]:
+    def search(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
+    ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim), best first, among those that meet every condition.
 
-        Equal scores are ordered by id.
+        Equal scores are ordered by id. ``with_metadata=False`` may leave the hits' metadata empty.
         """
         ...
 
@@ -76,4 +78,32 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give up locks, files and connections."""
+        ...
+
+
+@runtime_checkable
+class SelfChecking(Protocol):
+    """An engine that owns its files: readers see a snapshot, damage can be found and mended."""
+
+    def refresh(self) -> bool:
+        """Show a reader what was written since; say whether there was anything."""
+        ...
+
+    def verify(self) -> list[str]:
+        """Return what is wrong, a sentence each."""
+        ...
+
+    def repair(self) -> list[str]:
+        """Recover what can be; return what was done and lost, a sentence each."""
+        ...
+
+
+@runtime_checkable
+class Nearest(Protocol):
+    """An engine that can answer with ids and scores alone, faster than with hits."""
+
+    def nearest(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Return ids and scores of up to k items nearest to each query, as :meth:`Engine.search` orders them."""
         ...

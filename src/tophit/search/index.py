@@ -1,119 +1,234 @@
-"""The index: a folder with exact FAISS vectors, the items they stand for, and the embedder that made them.
+"""The index: unit vectors with ids and metadata that outlive the process, in one of several engines.
 
-``index.json`` names the files in force and is replaced last, atomically, so a crash leaves the old or the new index.
+>>> import tempfile
+>>> with Index.create(tempfile.mkdtemp(), dim=2, fingerprint="my embedder") as index:
+...     index.upsert(["east", "north"], [[2, 0], [0, 3]], [{"kind": "side"}, {"kind": "top"}])
+...     [[hit.id for hit in hits] for hits in index.search([[1, 0.1]], k=2)]
+...     index.search([1, 0.1], where={"kind": "top"})[0][0].id
+[['east', 'north']]
+'north'
 """
 
-import json
-import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-import faiss
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tophit.errors import TophitError
-from tophit.files import replace_file, write_text
-from tophit.search.engine import Hit
+from tophit.errors import TophitError, UsageError
+from tophit.search.engine import Engine, Hit, Item, Nearest, SelfChecking
+from tophit.search.engines import engine_class, engine_of
+from tophit.search.filters import Condition, parse_filter
+from tophit.search.prepare import check_ids, check_metadata, last_of_each, unit_vectors
 
-_FORMAT = 1
-_MANIFEST = "index.json"
-
-
-def is_index(folder: Path) -> bool:
-    """Say whether a folder holds an index."""
-    return (folder / _MANIFEST).is_file()
+MOST_RESULTS = 1000
 
 
 class Index:
-    """Unit vectors with ids and metadata; search is exact, by cosine similarity."""
+    """Search by cosine similarity among items: an id of the user's, a vector, metadata.
 
-    def __init__(
-        self, vectors: "faiss.Index", ids: Sequence[str], metadata: Sequence[dict[str, Any]], fingerprint: str
-    ) -> None:
-        self.vectors = vectors
-        self.ids = list(ids)
-        self.metadata = list(metadata)
-        self.fingerprint = fingerprint
+    Every engine gets its input through here, checked once for all: vectors are finite and not zero, and made unit
+    length; ids are texts; of an id given twice in a call the last counts; metadata are JSON.
+    """
+
+    def __init__(self, engine: Engine, most_results: int = MOST_RESULTS) -> None:
+        self.engine = engine
+        self.most_results = most_results
+
+    @classmethod
+    def create(
+        cls,
+        location: str | Path,
+        dim: int,
+        fingerprint: str = "",
+        engine: str | None = None,
+        most_results: int = MOST_RESULTS,
+        **options: Any,
+    ) -> Self:
+        """Make an empty index for vectors of ``dim`` numbers and open it for writing.
+
+        ``fingerprint`` names the embedder that makes the vectors. ``engine`` is found from the location where not
+        given. Further options are the engine's.
+        """
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+            raise UsageError(f"dim is a whole number of at least 1, not {dim!r}.")
+        made = engine_class(engine or engine_of(location)).create(location, dim, fingerprint, **options)
+        return cls(made, most_results)
+
+    @classmethod
+    def open(
+        cls,
+        location: str | Path,
+        fingerprint: str | None = None,
+        engine: str | None = None,
+        most_results: int = MOST_RESULTS,
+        **options: Any,
+    ) -> Self:
+        """Open an index; with ``fingerprint``, only if that embedder made it.
+
+        The local engine opens a snapshot to read unless told ``writable=True``.
+        """
+        opened: Engine = engine_class(engine or engine_of(location)).open(location, **options)
+        if fingerprint is not None and opened.fingerprint != fingerprint:
+            made_by = opened.fingerprint or "an unnamed one"
+            opened.close()
+            raise TophitError(
+                f"The index in {location} was made by another embedder ({made_by}, not {fingerprint}): "
+                "search it with that one, or build the index anew."
+            )
+        return cls(opened, most_results)
 
     @classmethod
     def build(
-        cls, vectors: np.ndarray, ids: Sequence[str], metadata: Sequence[dict[str, Any]], fingerprint: str
-    ) -> "Index":
-        """Make an index of vectors (N, d); ``fingerprint`` names the embedder that made them."""
-        if not len(vectors) == len(ids) == len(metadata):
-            raise ValueError(
-                f"{len(vectors)} vectors, {len(ids)} ids and {len(metadata)} metadata must be equally many"
-            )
+        cls,
+        folder: str | Path,
+        ids: Sequence[str],
+        vectors: Any,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        fingerprint: str = "",
+        **options: Any,
+    ) -> Self:
+        """Write a whole index into a folder with the local engine and open it for writing.
+
+        An index that is there already stays in force until the new one is complete, then is replaced atomically.
+        """
+        ids = check_ids(ids)
         if len(set(ids)) != len(ids):
-            raise TophitError("Ids must be different from each other.")
-        flat = faiss.IndexFlatIP(vectors.shape[1])
-        flat.add(np.ascontiguousarray(vectors, np.float32))
-        return cls(flat, ids, metadata, fingerprint)
+            raise UsageError("Ids must be different from each other.")
+        array = np.asarray(vectors)
+        if array.ndim != 2 or not array.shape[1]:
+            raise UsageError(f"Expected vectors of shape (N, dim), not {array.shape}.")
+        if len(array) != len(ids):
+            raise UsageError(f"{len(ids)} ids and {len(array)} vectors must be equally many.")
+        fields = check_metadata(metadata, len(ids))
+        made = engine_class("local").build(
+            folder, ids, unit_vectors(array, array.shape[1]), fields, fingerprint, **options
+        )
+        return cls(made)
+
+    @property
+    def dim(self) -> int:
+        """How many numbers a vector has."""
+        return self.engine.dim
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the embedder that made the vectors."""
+        return self.engine.fingerprint
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self.engine.count()
 
-    def search(self, queries: np.ndarray, k: int = 10) -> list[list[Hit]]:
-        """Return the k nearest items of each query vector (Q, d), best first; fewer if the index is smaller."""
-        if k < 1:
-            raise ValueError(f"k must be at least 1, not {k}")
-        queries = np.atleast_2d(np.ascontiguousarray(queries, np.float32))
-        if queries.shape[1] != self.vectors.d:
-            raise TophitError(f"The index holds vectors of {self.vectors.d} numbers, the query has {queries.shape[1]}.")
-        if not len(self):
-            return [[] for _ in queries]
-        scores, places = self.vectors.search(queries, min(k, len(self)))
-        return [
-            [
-                Hit(rank, float(score), self.ids[place], self.metadata[place])
-                for rank, (score, place) in enumerate(zip(*row, strict=True), 1)
-            ]
-            for row in zip(scores, places.tolist(), strict=True)
-        ]
+    def __enter__(self) -> Self:
+        return self
 
-    def save(self, folder: str | Path) -> None:
-        """Write the index; one that is there already stays whole until the new one is."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        version = uuid.uuid4().hex[:12]
-        names = {"vectors": f"vectors-{version}.faiss", "items": f"items-{version}.parquet"}
-        with replace_file(folder / names["vectors"]) as temporary:
-            faiss.write_index(self.vectors, str(temporary))
-        with replace_file(folder / names["items"]) as temporary:
-            pq.write_table(
-                pa.table({"id": self.ids, "metadata": [json.dumps(m, ensure_ascii=False) for m in self.metadata]}),
-                temporary,
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def upsert(self, ids: Sequence[str], vectors: Any, metadata: Sequence[Mapping[str, Any]] | None = None) -> None:
+        """Add items, or replace those of the same id; when it returns they are durable."""
+        ids = check_ids(ids)
+        if not ids:
+            return
+        array = unit_vectors(vectors, self.dim)
+        if len(array) != len(ids):
+            raise UsageError(f"{len(ids)} ids and {len(array)} vectors must be equally many.")
+        fields = check_metadata(metadata, len(ids))
+        last = last_of_each(ids)
+        if len(last) < len(ids):
+            ids, array, fields = [ids[i] for i in last], array[last], [fields[i] for i in last]
+        self.engine.upsert(ids, array, fields)
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove items, durably, and return how many were there."""
+        ids = list(dict.fromkeys(check_ids(ids)))
+        return self.engine.delete(ids) if ids else 0
+
+    def get(self, ids: Sequence[str]) -> list[Item | None]:
+        """Return the item of each id, in order; None where there is none."""
+        ids = check_ids(ids)
+        return self.engine.get(ids) if ids else []
+
+    def search(
+        self, queries: Any, k: int = 10, where: Mapping[str, Any] | None = None, with_metadata: bool = True
+    ) -> list[list[Hit]]:
+        """Return up to k items nearest to each query vector (Q, dim) or (dim,), best first; equal scores by id.
+
+        ``where`` keeps the items that meet it (see :mod:`tophit.search.filters`). ``with_metadata=False`` leaves the
+        hits' metadata empty, which is faster.
+        """
+        conditions, array = self._checked(queries, k, where)
+        if not len(array):
+            return []
+        if with_metadata:
+            return self.engine.search(array, int(k), conditions)
+        return self.engine.search(array, int(k), conditions, with_metadata=False)
+
+    def nearest(
+        self, queries: Any, k: int = 10, where: Mapping[str, Any] | None = None
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Return only ids and scores of what :meth:`search` finds, two lists of lists: the fastest way to search."""
+        conditions, array = self._checked(queries, k, where)
+        if not len(array):
+            return [], []
+        if isinstance(self.engine, Nearest):
+            return self.engine.nearest(array, int(k), conditions)
+        found = self.engine.search(array, int(k), conditions)
+        return [[hit.id for hit in hits] for hits in found], [[hit.score for hit in hits] for hits in found]
+
+    def count(self, where: Mapping[str, Any] | None = None) -> int:
+        """Return how many items meet a filter; all, without one."""
+        conditions: Sequence[Condition] = parse_filter(where)
+        return self.engine.count(conditions)
+
+    def items(self, batch: int = 1024) -> Iterator[Item]:
+        """Go through all items in the order of their ids, read in batches."""
+        for some in self.engine.items(batch):
+            yield from some
+
+    def compact(self) -> None:
+        """Merge and tune what was written since the last time."""
+        self.engine.compact()
+
+    def stats(self) -> dict[str, Any]:
+        """Return what there is to know: count, dim, kind of index, bytes on disk, measured recall."""
+        return {**self.engine.stats(), "fingerprint": self.fingerprint}
+
+    def refresh(self) -> bool:
+        """Let a reader see what was written since it opened; say whether there was anything."""
+        return self._self_checking().refresh()
+
+    def verify(self) -> list[str]:
+        """Read everything and return what is wrong, a sentence each; nothing for a sound index."""
+        return self._self_checking().verify()
+
+    def repair(self) -> list[str]:
+        """Recover what can be and return what was done and lost, a sentence each; needs ``writable=True``."""
+        return self._self_checking().repair()
+
+    @staticmethod
+    def repair_folder(folder: str | Path) -> list[str]:
+        """Do the same for a local index that is too damaged to be opened."""
+        return engine_class("local").repair_folder(folder)
+
+    def close(self) -> None:
+        """Give up locks, files and connections."""
+        self.engine.close()
+
+    def _checked(self, queries: Any, k: int, where: Mapping[str, Any] | None) -> tuple[list[Condition], np.ndarray]:
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= self.most_results:
+            raise UsageError(f"k must be at least 1 and at most {self.most_results}, not {k!r}.")
+        conditions = parse_filter(where)
+        if isinstance(queries, (list, tuple, np.ndarray)) and len(queries) == 0:
+            return conditions, np.empty((0, self.dim), np.float32)
+        return conditions, unit_vectors(queries, self.dim, "query")
+
+    def _self_checking(self) -> SelfChecking:
+        if not isinstance(self.engine, SelfChecking):
+            raise UsageError(
+                f"{type(self.engine).__name__} has no snapshots or files to check; its server sees to both."
             )
-        manifest = {"format": _FORMAT, **names, "count": len(self), "embedder": self.fingerprint}
-        write_text(folder / _MANIFEST, json.dumps(manifest, indent=2) + "\n")
-        for pattern in ("vectors-*.faiss", "items-*.parquet"):
-            for old in folder.glob(pattern):
-                if old.name not in names.values():
-                    old.unlink()
-
-    @classmethod
-    def open(cls, folder: str | Path) -> "Index":
-        """Open the index in a folder."""
-        folder = Path(folder)
-        path = folder / _MANIFEST
-        if not path.is_file():
-            raise TophitError(f"There is no index in {folder} (no {_MANIFEST} there); make one with: tophit index")
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            if manifest["format"] != _FORMAT:
-                raise TophitError(f"{path} has format {manifest['format']}; this version of Tophit reads {_FORMAT}.")
-            vectors = faiss.read_index(str(folder / manifest["vectors"]))
-            items = pq.read_table(folder / manifest["items"])
-            metadata = [json.loads(text) for text in items["metadata"].to_pylist()]
-        except (ValueError, KeyError, RuntimeError, OSError) as error:
-            raise TophitError(f"The index in {folder} is damaged: {error}") from error
-        index = cls(vectors, items["id"].to_pylist(), metadata, manifest["embedder"])
-        if not vectors.ntotal == len(index) == manifest["count"]:
-            raise TophitError(
-                f"The index in {folder} is damaged: {manifest['count']} items stated, "
-                f"{vectors.ntotal} vectors and {len(index)} items found."
-            )
-        return index
+        return self.engine

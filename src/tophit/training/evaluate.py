@@ -12,6 +12,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.evaluation import RetrievalMetrics, retrieval_metrics
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
+from tophit.reranking import Reranking
 
 
 def evaluate_rows(
@@ -35,7 +36,11 @@ def evaluate_rows(
 
 
 def metrics_of_vectors(
-    vectors: np.ndarray, rows: Sequence[ImageRow], confidence: float | None = None, metrics: Sequence[str] = ()
+    vectors: np.ndarray,
+    rows: Sequence[ImageRow],
+    confidence: float | None = None,
+    metrics: Sequence[str] = (),
+    rerank: Reranking | None = None,
 ) -> RetrievalMetrics:
     """Return retrieval metrics of vectors (N, d) of rows (N); ``metrics`` such as ``recall@16`` join the usual ones."""
     if len(rows) < 2:
@@ -44,7 +49,9 @@ def metrics_of_vectors(
         raise TophitError(
             "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
         )
-    return retrieval_metrics(**search_arrays(vectors, rows).arguments, **wanted_ks(metrics), confidence=confidence)
+    return retrieval_metrics(
+        **search_arrays(vectors, rows).arguments, **wanted_ks(metrics), confidence=confidence, rerank=rerank
+    )
 
 
 @dataclass(frozen=True)

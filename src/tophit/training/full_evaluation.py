@@ -22,6 +22,7 @@ from tophit.evaluation import (
 from tophit.files import replace_file, write_text
 from tophit.models.embedder import Embedder
 from tophit.progress import View
+from tophit.reranking import Reranking
 from tophit.training.evaluate import metrics_of_vectors, search_arrays, wanted_ks
 from tophit.training.papers import drawn_gallery_metrics
 
@@ -51,12 +52,14 @@ def evaluate_fully(
     *,
     metrics: Sequence[str] = (),
     clusters: bool = False,
+    rerank: Reranking | None = None,
     view: View | None = None,
 ) -> FullEvaluation:
     """Measure an embedder, and another ``against`` which it is compared query by query, on rows of a manifest.
 
-    ``metrics`` such as ``recall@100`` join the usual ones; ``clusters`` adds NMI and F1 of k-means. Unreadable images
-    are noted in the view and left out for both models.
+    ``metrics`` such as ``recall@100`` join the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
+    re-ranks the results of the model; it is then compared with itself without, unless there is another. Unreadable
+    images are noted in the view and left out for both models.
     """
     wanted_ks(metrics)  # a wrong name should fail before the images are embedded
     view, rows = view or View(), part.rows
@@ -68,8 +71,10 @@ def evaluate_fully(
     kept = [number for number in range(len(rows)) if number not in bad]
     used = [rows[number] for number in kept]
     vectors = _vectors_of(first, kept)
-    measured = metrics_of_vectors(vectors, used, 0.95, metrics)
+    measured = metrics_of_vectors(vectors, used, 0.95, metrics, rerank)
     other = None if second is None else metrics_of_vectors(_vectors_of(second, kept), used, 0.95, metrics)
+    if rerank is not None and second is None:
+        other = metrics_of_vectors(vectors, used, 0.95, metrics)
     search = search_arrays(vectors, used)
     labels = [row.label for row in used]
     return FullEvaluation(

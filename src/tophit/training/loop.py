@@ -12,15 +12,17 @@ import torch
 from torch import nn
 
 from tophit import interrupts
+from tophit.data.dataset import explained
 from tophit.data.manifest import Manifest
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
-from tophit.models.embedder import Embedder, build_embedder, load
+from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.ema import WeightAverage
-from tophit.training.engine import check_chunks, choose_device, on_first, start_engine
+from tophit.training.embedders import make_embedder
+from tophit.training.engine import check_chunks, on_first, start_engine
 from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.given_features import with_given_features
 from tophit.training.log import Log
@@ -134,6 +136,11 @@ class _Training:
             if not self.run.checkpoint_path.is_file():
                 raise
             raise self._interrupted() from None
+        except RuntimeError as error:  # a worker's end is told by a signal, wherever the training is
+            meaning = explained(error)
+            if meaning is error:
+                raise
+            raise meaning from error
         except OSError as error:
             if not is_disk_full(error):
                 raise
@@ -369,26 +376,6 @@ class _Training:
             torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
-
-
-def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:
-    """Build the recipe's embedder as it is before training, with an untrained head or with none."""
-    fields = recipe.embedder
-    dim = fields.dim if head else None
-    embedder = build_embedder(
-        fields.backbone,
-        fields.weights,
-        fields.pooling,
-        fields.p,
-        dim,
-        fields.size,
-        fields.crop,
-        fields.squash,
-        learn_p=fields.learn_p,
-        levels=fields.levels,
-        layer_norm=fields.layer_norm and head,
-    )
-    return embedder.to(device or choose_device(recipe.device))
 
 
 def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:

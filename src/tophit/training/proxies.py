@@ -51,6 +51,8 @@ def load_proxies(run: str | Path) -> Proxies:
         if path.is_file():
             with safe_open(path, "np") as file:
                 return Proxies(json.loads(file.metadata()["classes"]), file.get_tensor("proxies"))
+    if not Path(run).is_dir():
+        raise UsageError(f"There is no folder {run}; give a run's folder or its embedder's.")
     raise UsageError(f"There are no proxies in {run}: its loss has none, or it has not evaluated an epoch yet.")
 
 

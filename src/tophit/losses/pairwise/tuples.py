@@ -68,6 +68,8 @@ def _indices(name: str, given: Sequence[torch.Tensor], count: int, device: torch
         raise ValueError(f"{name} must be {count} index tensors of one length, got {found}")
     if any(part.is_floating_point() for part in tensors):
         raise ValueError(f"{name} must be index tensors of integers, got {', '.join(str(p.dtype) for p in tensors)}")
+    if any(bool((part < 0).any()) for part in tensors):
+        raise ValueError(f"{name} must be indices from 0 on, got {min(int(part.min()) for part in tensors)}")
     return tuple(part.long() for part in tensors)
 
 

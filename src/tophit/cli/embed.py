@@ -1,0 +1,65 @@
+"""The command embed."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tophit.cli.shell import RunOption, Verbose, app, console
+
+
+@app.command(
+    epilog="Examples: tophit embed photos/ --run runs/mine --out vectors · "
+    "torchrun --nproc-per-node 4 -m -- tophit.cli embed photos/ --run runs/mine --out vectors"
+)
+def embed(
+    data: Annotated[str, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")],
+    run: RunOption,
+    out: Annotated[Path, typer.Option("--out", help="The folder of the vectors.")],
+    split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="onnxruntime, openvino, torch, torch-contiguous or compiled."),
+    ] = None,
+    precision: Annotated[str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU has it.")] = "fp32",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images at a time.")] = 64,
+    device: Annotated[
+        str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    ] = "auto",
+    rows_a_part: Annotated[int, typer.Option("--part", min=1, help="Images in a part: what a stop may cost.")] = 2048,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that read images.")] = 0,
+    verbose: Verbose = False,
+) -> None:
+    """Write the vectors of images as Parquet parts; the same command again continues where it stopped."""
+    from tophit.data.folders import open_images, part_of
+
+    part = part_of(open_images(data), split)
+    import time
+
+    from tophit.data.embed_folder import embed_to_folder
+    from tophit.models import load
+    from tophit.progress import TerminalView
+    from tophit.training.engine import choose_device
+
+    view = TerminalView(console)
+    start = time.monotonic()
+    found = embed_to_folder(
+        load(run).to(choose_device(device)),
+        part.rows,
+        out,
+        model=run,
+        engine=engine,
+        precision=precision,
+        batch=batch,
+        workers=workers,
+        rows_a_part=rows_a_part,
+        rank=int(os.environ.get("RANK", "0")),
+        world=int(os.environ.get("WORLD_SIZE", "1")),
+        progress=view.track("Embedding"),
+    )
+    for row, reason in found.bad.items():
+        view.note(f"Skipped row {part.number(row)}: {reason}")
+    rest = "" if found.complete else " Other processes are still at work."
+    took = f"{found.engine}, {time.monotonic() - start:.0f} s"
+    console.print(f"{found.count} vectors are in {out} ({took}).{rest}", highlight=False, soft_wrap=True)

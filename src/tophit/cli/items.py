@@ -1,0 +1,183 @@
+"""The commands under items: look after an index."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from tophit.cli.search import WhereOption
+from tophit.cli.shell import RunOption, Verbose, app, console
+from tophit.errors import TophitError
+
+items_app = typer.Typer(
+    help="Look after an index: what is in it, duplicates, deleting, a new model.", no_args_is_help=True
+)
+app.add_typer(items_app, name="items")
+
+Folder = Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")]
+
+
+@items_app.command("info", epilog="Example: tophit items info mine.index --where label=cat")
+def info(
+    folder: Folder,
+    where: WhereOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Say what an index holds, how it is searched, and which versions there are."""
+    import json
+
+    from tophit.search.catalogue import open_catalogue
+    from tophit.search.plain_values import parse_conditions
+    from tophit.search.versions import read_versions
+
+    known = read_versions(folder)
+    with open_catalogue(folder) as catalogue:
+        facts: dict[str, Any] = catalogue.index.stats()
+        if where:
+            facts["matching"] = catalogue.index.count(parse_conditions(where))
+    facts |= {"version in force": known.current, "versions": ", ".join(known.versions)}
+    if as_json:
+        print(json.dumps(facts, indent=2, default=str))
+        return
+    table = Table("", Column("", overflow="fold"), show_header=False)
+    for name, value in facts.items():
+        table.add_row(escape(str(name)), escape(str(value)))
+    console.print(table)
+
+
+@items_app.command("delete", epilog="Example: tophit items delete mine.index /photos/a.jpg /photos/b.jpg")
+def delete(
+    folder: Folder,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The items to remove.")],
+    verbose: Verbose = False,
+) -> None:
+    """Remove items by their ids."""
+    from tophit.search.catalogue import open_catalogue
+
+    with open_catalogue(folder, writable=True) as catalogue:
+        console.print(f"{catalogue.index.delete(ids)} of {len(ids)} items were there and are gone.", highlight=False)
+
+
+@items_app.command("duplicates", epilog="Example: tophit items duplicates mine.index --threshold 0.97 --out pairs.csv")
+def duplicates(
+    folder: Folder,
+    threshold: Annotated[float, typer.Option(help="From which cosine similarity on two images are the same.")] = 0.95,
+    out: Annotated[Path | None, typer.Option("--out", help="Write every group into this CSV.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Find groups of near-duplicates."""
+    from tophit.progress import TerminalView
+    from tophit.search.catalogue import open_catalogue
+    from tophit.search.duplicates import near_duplicates, write_duplicates
+
+    with open_catalogue(folder) as catalogue:
+        groups = near_duplicates(catalogue.index, threshold, TerminalView(console).track("Comparing"))
+    console.print(f"{sum(map(len, groups))} items in {len(groups)} groups of near-duplicates.", highlight=False)
+    if out is not None:
+        write_duplicates(groups, out)
+        console.print(f"Written: {out}", highlight=False, soft_wrap=True)
+        return
+    table = Table("group", "score", Column("id", overflow="fold"))
+    for one in (each for group in groups[:20] for each in group):
+        table.add_row(str(one.group), f"{one.score:.4f}", escape(one.id))
+    console.print(table)
+
+
+@items_app.command("compact", epilog="Example: tophit items compact mine.index")
+def compact(folder: Folder, verbose: Verbose = False) -> None:
+    """Merge what was written since the last time, and tune the search again."""
+    from tophit.search.catalogue import open_catalogue
+
+    with open_catalogue(folder, writable=True) as catalogue:
+        catalogue.index.compact()
+        console.print(f"{len(catalogue.index)} items are compacted.", highlight=False)
+
+
+@items_app.command("verify", epilog="Example: tophit items verify mine.index")
+def verify(folder: Folder, verbose: Verbose = False) -> None:
+    """Read everything in a local index and say what is wrong; exit code 1 if anything is."""
+    from tophit.search.catalogue import open_catalogue
+
+    with open_catalogue(folder) as catalogue:
+        wrong = catalogue.index.verify()
+    for sentence in wrong:
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
+    if wrong:
+        raise TophitError(f"The index in {folder} is damaged; try: tophit items repair {folder}")
+    console.print("Nothing is wrong.")
+
+
+@items_app.command("repair", epilog="Example: tophit items repair mine.index")
+def repair(folder: Folder, verbose: Verbose = False) -> None:
+    """Recover what can be recovered of a damaged local index, and say what was lost."""
+    from tophit.search.catalogue import open_catalogue
+
+    with open_catalogue(folder, writable=True) as catalogue:
+        for sentence in catalogue.index.repair() or ["There was nothing to repair."]:
+            console.print(escape(sentence), highlight=False, soft_wrap=True)
+
+
+@items_app.command(
+    "reembed",
+    epilog="Examples: tophit items reembed mine.index --run runs/new · then tophit items switch mine.index v2",
+)
+def reembed(
+    folder: Folder,
+    run: RunOption,
+    queries: Annotated[
+        str | None, typer.Option("--queries", help="Compare on these images (a manifest) instead of a sample.")
+    ] = None,
+    k: Annotated[int, typer.Option("--k", min=1, help="How many results are compared.")] = 10,
+    switch: Annotated[bool, typer.Option("--switch", help="Put the new version in force at once.")] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Embed every item by a new model beside the old version, and compare the two."""
+    from tophit.data.folders import open_images
+    from tophit.models import load
+    from tophit.progress import TerminalView
+    from tophit.search.reembed import compare_versions, reembed
+    from tophit.search.versions import switch_version
+
+    view = TerminalView(console)
+    rows = None if queries is None else open_images(queries).rows
+    made = reembed(folder, load(run), view.track("Embedding"))
+    for name, reason in made.bad.items():
+        view.note(f"Left out {name}: {reason}")
+    found = compare_versions(folder, made.version, rows, k)
+    view.note(
+        f"{made.count} items are in version {made.version}. On {found.queries} queries the first {k} results of both "
+        f"versions have {found.overlap:.1%} in common."
+    )
+    table = Table("share of queries or results of the query's label", "in force", made.version)
+    table.add_row("first result", *(f"{value:.1%}" for value in found.first_right))
+    table.add_row(f"first {k} results", *(f"{value:.1%}" for value in found.same_label))
+    console.print(table)
+    if switch:
+        switch_version(folder, made.version)
+        view.note(f"Version {made.version} is in force; the way back: tophit items rollback {folder}")
+    else:
+        view.note(f"To put it in force: tophit items switch {folder} {made.version}")
+
+
+@items_app.command("switch", epilog="Example: tophit items switch mine.index v2")
+def switch(
+    folder: Folder,
+    version: Annotated[str, typer.Argument(help="The version to put in force.")],
+    verbose: Verbose = False,
+) -> None:
+    """Put a version in force; the one before is kept."""
+    from tophit.search.versions import switch_version
+
+    switch_version(folder, version)
+    console.print(f"Version {version} is in force.", highlight=False)
+
+
+@items_app.command("rollback", epilog="Example: tophit items rollback mine.index")
+def rollback(folder: Folder, verbose: Verbose = False) -> None:
+    """Go back to the version that was in force before."""
+    from tophit.search.versions import roll_back
+
+    console.print(f"Version {roll_back(folder)} is in force again.", highlight=False)

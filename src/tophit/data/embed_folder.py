@@ -1,0 +1,180 @@
+"""Embed many images into a folder of parts: an interruption costs one part, and processes share the work.
+
+The rows are cut into blocks; block b is the part number b // world of process b % world. Processes need not talk to
+each other: what they must agree on is in ``embedding.json``, which the first of them writes.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tophit.data.dataset import Batch, ImageDataset, image_loader
+from tophit.data.embedded_parts import (
+    DESCRIPTION,
+    FORMAT,
+    part_files,
+    part_path,
+    part_summary,
+    read_description,
+    write_part,
+)
+from tophit.data.manifest import ImageRow, item_id
+from tophit.errors import TophitError, UsageError
+from tophit.files import create_text, write_text
+from tophit.models.embedder import Embedder
+from tophit.models.engines import FeatureEngine, build_engine, feature_engine
+from tophit.progress import Progress
+
+_ROWS_A_PART = 2048
+
+
+@dataclass(frozen=True)
+class EmbeddedFolder:
+    """What is in a folder now: vectors, the reasons for images without one by row, and whether all parts are there."""
+
+    count: int
+    bad: dict[int, str]
+    complete: bool
+    engine: str
+
+
+def embed_to_folder(
+    embedder: Embedder,
+    rows: Sequence[ImageRow],
+    folder: str | Path,
+    *,
+    model: str = "",
+    engine: str | None = None,
+    precision: str = "fp32",
+    batch: int = 64,
+    workers: int = 0,
+    rows_a_part: int = _ROWS_A_PART,
+    rank: int = 0,
+    world: int = 1,
+    progress: Progress | None = None,
+) -> EmbeddedFolder:
+    """Write the unit vectors of rows as parts, skipping those that are there; process ``rank`` of ``world`` its share.
+
+    A folder that was begun with other images, another embedder or other settings is refused.
+    """
+    folder = Path(folder)
+    runner, plan = _begin(embedder, rows, folder, model, engine, precision, batch, rows_a_part, world)
+    blocks = range(0, len(rows), rows_a_part)
+    paths = [part_path(folder, b % world, b // world) for b in range(len(blocks))]
+    mine = [b for b in range(rank, len(blocks), world) if not paths[b].is_file()]
+    todo = [(b, range(blocks[b], min(len(rows), blocks[b] + rows_a_part))) for b in mine]
+    for block, vectors, good, bad in _embed(embedder, runner, rows, todo, batch, workers, progress):
+        write_part(paths[block], [rows[i] for i in good], vectors, bad)
+    return _finish(folder, plan, paths, runner.name)
+
+
+def _begin(
+    embedder: Embedder,
+    rows: Sequence[ImageRow],
+    folder: Path,
+    model: str,
+    engine: str | None,
+    precision: str,
+    batch: int,
+    rows_a_part: int,
+    world: int,
+) -> tuple[FeatureEngine, dict[str, Any]]:
+    """Return the engine and the description: those of an earlier start if there was one."""
+    path = folder / DESCRIPTION
+    if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
+        raise UsageError(f"{folder} holds other files; vectors need a folder of their own.")
+    fixed = {
+        "fingerprint": embedder.fingerprint(),
+        "precision": precision,
+        "batch": batch,
+        "rows_a_part": rows_a_part,
+        "processes": world,
+        "rows_digest": _digest(rows),
+    }
+    if path.is_file():
+        before = read_description(folder)
+        runner = build_engine(engine or before.get("engine", "torch"), embedder, precision)
+    else:
+        runner = feature_engine(embedder, len(rows), batch, engine, precision)
+        begun = {
+            "format": FORMAT,
+            "dim": embedder.dim,
+            "count_of_rows": len(rows),
+            "model": model,
+            "preprocessing": embedder.preprocessing.to_json(),
+            "engine": runner.name.removesuffix("-bf16"),
+            **fixed,
+            "complete": False,
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        if create_text(path, json.dumps(begun, indent=2) + "\n"):
+            return runner, begun
+        before = read_description(folder)  # another process was first
+        runner = build_engine(before["engine"], embedder, precision)
+    fixed["engine"] = runner.name.removesuffix("-bf16")
+    for name, value in fixed.items():
+        if before.get(name) != value:
+            raise UsageError(
+                f"The vectors in {folder} were begun with another {_WORDS.get(name, name)} ({before.get(name)}, now "
+                f"{value}); use the same, or another folder."
+            )
+    return runner, before
+
+
+_WORDS = {"fingerprint": "model", "rows_digest": "list of images", "processes": "number of processes"}
+
+
+def _digest(rows: Sequence[ImageRow]) -> str:
+    """Return a digest of the rows; two of the same id are refused."""
+    ids: set[str] = set()
+    summary = hashlib.sha256()
+    for row in rows:
+        name = item_id(row)
+        if name in ids:
+            raise TophitError(f"The image {name} is listed twice; ids must be different from each other.")
+        ids.add(name)
+        summary.update(repr((name, row.label, row.split)).encode())
+    return summary.hexdigest()[:32]
+
+
+def _embed(
+    embedder: Embedder,
+    engine: FeatureEngine,
+    rows: Sequence[ImageRow],
+    todo: Sequence[tuple[int, range]],
+    batch: int,
+    workers: int,
+    progress: Progress | None,
+) -> Iterator[tuple[int, np.ndarray, list[int], dict[int, str]]]:
+    """Yield each block's vectors, the rows they are of, and the reasons for the other rows."""
+    batches = [block[i : i + batch] for _, block in todo for i in range(0, len(block), batch)]
+    loader: Iterable[Batch] = image_loader(ImageDataset(rows, embedder.preprocessing), batches, workers)
+    read = iter(progress(loader, len(batches)) if progress else loader)
+    for number, block in todo:
+        vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
+        good: list[int] = []
+        bad: dict[int, str] = {}
+        for _ in range(0, len(block), batch):
+            one = next(read)
+            bad |= one.bad
+            good += one.rows.tolist()
+            if len(one.rows):
+                vectors.append(embedder.embed_arrays(engine.compute(one.images.numpy())))
+        yield number, np.concatenate(vectors), good, bad
+    next(read, None)  # lets the bar end
+
+
+def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], engine: str) -> EmbeddedFolder:
+    there = set(part_files(folder)) & set(paths)
+    summaries = [part_summary(path) for path in sorted(there)]
+    count = sum(number for number, _ in summaries)
+    bad = {row: reason for _, reasons in summaries for row, reason in reasons.items()}
+    complete = len(there) == len(paths)
+    if complete and not (plan["complete"] and plan["count_of_rows"] == count):
+        write_text(folder / DESCRIPTION, json.dumps(plan | {"count_of_rows": count, "complete": True}, indent=2) + "\n")
+    return EmbeddedFolder(count, dict(sorted(bad.items())), complete, engine)

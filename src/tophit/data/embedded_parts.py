@@ -1,0 +1,117 @@
+"""Vectors on disk: a folder of Parquet parts, each written whole, and ``embedding.json`` that says what made them.
+
+``part-RRRR-NNNNN.parquet`` is part NNNNN of process RRRR. Its columns: id, path, label, split, metadata
+(JSON) and vector. The reasons for images that could not be read are in the file's own metadata.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tophit.data.manifest import ImageRow, item_id
+from tophit.errors import TophitError
+from tophit.files import replace_file
+
+FORMAT = 1
+DESCRIPTION = "embedding.json"
+_BAD = b"tophit.bad"
+
+
+@dataclass(frozen=True)
+class EmbeddedPart:
+    """Images and their unit vectors (n, dim), float32."""
+
+    ids: list[str]
+    paths: list[str]
+    labels: list[str]
+    splits: list[str]
+    metadata: list[dict[str, Any]]
+    vectors: np.ndarray
+
+
+def part_path(folder: Path, rank: int, number: int) -> Path:
+    """Return where a process's part of a number is."""
+    return folder / f"part-{rank:04d}-{number:05d}.parquet"
+
+
+def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: dict[int, str]) -> None:
+    """Write the rows that could be read with their vectors (n, dim), and the reasons for the others by row number."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = pa.array(np.ascontiguousarray(vectors, np.float32).reshape(-1), pa.float32())
+    columns = {
+        "id": pa.array([item_id(row) for row in rows], pa.string()),
+        "path": pa.array([str(row.path.absolute()) for row in rows], pa.string()),
+        "label": pa.array([row.label for row in rows], pa.string()),
+        "split": pa.array([row.split for row in rows], pa.string()),
+        "metadata": pa.array([json.dumps(row.metadata, ensure_ascii=False, default=str) for row in rows], pa.string()),
+        "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+    }
+    table = pa.table(columns).replace_schema_metadata({_BAD: json.dumps(bad).encode()})
+    with replace_file(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def read_description(folder: str | Path) -> dict[str, Any]:
+    """Return ``embedding.json`` of a folder: fingerprint, dim, count_of_rows, model, preprocessing, and more."""
+    path = Path(folder) / DESCRIPTION
+    if not path.is_file():
+        raise TophitError(f"There are no vectors in {folder} (no {DESCRIPTION} there); make them with: tophit embed")
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        if fields["format"] != FORMAT:
+            raise TophitError(f"{path} has format {fields['format']}; this version of Tophit reads {FORMAT}.")
+    except (ValueError, KeyError, TypeError) as error:
+        raise TophitError(f"{path} does not describe vectors: {error!r}.") from error
+    return fields
+
+
+def read_parts(folder: str | Path) -> Iterator[EmbeddedPart]:
+    """Yield the parts of a finished folder, one file at a time, in the order of their names."""
+    fields = read_description(folder)
+    if not fields.get("complete", True):
+        raise TophitError(f"The vectors in {folder} are not all there yet; finish them with the same 'tophit embed'.")
+    count = 0
+    for path in part_files(folder):
+        part = _read_part(path, fields["dim"])
+        count += len(part.ids)
+        yield part
+    if count != fields["count_of_rows"]:
+        raise TophitError(f"{folder} is damaged: {fields['count_of_rows']} vectors stated, {count} found.")
+
+
+def part_files(folder: str | Path) -> list[Path]:
+    """Return the parts in a folder."""
+    return sorted(Path(folder).glob("part-*.parquet"))
+
+
+def part_summary(path: Path) -> tuple[int, dict[int, str]]:
+    """Return the number of vectors in a part, and the reasons for the images without one by row number."""
+    import pyarrow.parquet as pq
+
+    file = pq.read_metadata(path)
+    bad = json.loads((file.metadata or {}).get(_BAD, b"{}"))
+    return file.num_rows, {int(row): reason for row, reason in bad.items()}
+
+
+def _read_part(path: Path, dim: int) -> EmbeddedPart:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        vectors = table["vector"].combine_chunks()
+        if vectors.type.list_size != dim:
+            raise ValueError(f"vectors of {vectors.type.list_size} numbers, not {dim}")
+        names = ("id", "path", "label", "split")
+        ids, paths, labels, splits = (table[name].to_pylist() for name in names)
+        metadata = [json.loads(text) for text in table["metadata"].to_pylist()]
+    except (pa.ArrowInvalid, KeyError, ValueError) as error:
+        raise TophitError(f"{path} is damaged: {error}.") from error
+    flat = vectors.flatten().to_numpy(zero_copy_only=False)
+    return EmbeddedPart(ids, paths, labels, splits, metadata, flat.reshape(-1, dim).astype(np.float32, copy=False))

@@ -1,0 +1,103 @@
+"""The embedder as one ONNX file, checked against torch, with what it expects of images beside it."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tophit.errors import TophitError, UsageError
+from tophit.files import replace_file, write_text
+from tophit.models.embedder import Embedder
+from tophit.models.engines import export_installed, onnx_installed
+from tophit.models.onnx_export import export_onnx
+
+TOLERANCE = 1e-4
+_BATCHES = (1, 8)
+_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and what the check found: nothing if onnxruntime is not installed.
+
+    ``speeds`` are images a second by batch size, of torch and of onnxruntime.
+    """
+
+    graph: Path
+    description: Path
+    difference: float | None
+    speeds: dict[int, tuple[float, float]]
+
+
+def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Exported:
+    """Write images to unit vectors as ONNX with a free batch size, and a JSON file of the same name with the rest.
+
+    Where onnxruntime is installed, its vectors are compared with torch's first; a difference above ``TOLERANCE`` raises
+    and leaves no file.
+    """
+    path = Path(path)
+    if path.suffix != ".onnx":
+        raise UsageError(f"An exported model is a file .onnx, not '{path.name}'.")
+    if not export_installed():
+        raise UsageError("The export needs packages that are not installed; install them: pip install 'tophit[onnx]'")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    difference, speeds = None, {}
+    with replace_file(path) as temporary:
+        export_onnx(embedder.eval(), temporary, "vectors")
+        if onnx_installed():
+            difference, speeds = _compare(embedder, temporary)
+            if not difference <= TOLERANCE:
+                raise TophitError(f"onnxruntime's vectors differ from torch's by {difference:.1e}: not written.")
+    description = path.with_suffix(".json")
+    write_text(description, json.dumps(_describe(embedder, model), indent=2) + "\n")
+    return Exported(path, description, difference, speeds)
+
+
+def _describe(embedder: Embedder, model: str) -> dict[str, Any]:
+    size = embedder.preprocessing.size
+    return {
+        "format": 1,
+        "input": {"name": "images", "type": "float32", "shape": ["batch", 3, size, size]},
+        "output": {"name": "vectors", "type": "float32", "shape": ["batch", embedder.dim], "unit_length": True},
+        "preprocessing": embedder.preprocessing.to_json(),
+        "fingerprint": embedder.fingerprint(),
+        "model": model,
+    }
+
+
+def _compare(embedder: Embedder, graph: Path) -> tuple[float, dict[int, tuple[float, float]]]:
+    """Return the largest difference of any number of a vector, and the speeds of torch and of onnxruntime."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    noise = np.random.default_rng(0).integers(0, 256, (max(_BATCHES), 12, 12, 3), np.uint8)
+    images = np.stack([embedder.preprocessing(Image.fromarray(picture)) for picture in noise])
+
+    @torch.inference_mode()
+    def by_torch(count: int) -> np.ndarray:
+        return embedder(torch.from_numpy(images[:count]).to(embedder.device)).cpu().numpy()
+
+    def by_onnxruntime(count: int) -> np.ndarray:
+        return np.asarray(session.run(None, {"images": images[:count]})[0])
+
+    difference = max(float(np.abs(by_torch(n) - by_onnxruntime(n)).max()) for n in _BATCHES)
+    return difference, {n: (_speed(by_torch, n), _speed(by_onnxruntime, n)) for n in _BATCHES}
+
+
+def _speed(run: Callable[[int], object], count: int) -> float:
+    seconds: list[float] = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        run(count)
+        seconds.append(time.perf_counter() - start)
+    return count / statistics.median(seconds)

@@ -1,0 +1,124 @@
+"""``hf/NAME``: the vision models of Hugging Face transformers, such as DINOv2 and SigLIP.
+
+NAME is that of the hub, or the path of a folder that ``save_pretrained`` or a download made.
+"""
+
+import inspect
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tophit.data.preprocessing import Preprocessing
+from tophit.errors import UsageError
+from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, BackboneSpec, register_library
+from tophit.models.libraries import import_library, inside_model, unreachable
+from tophit.models.weights import State, offline
+
+_CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
+
+
+class HFBackbone(Backbone):
+    """A vision model of transformers; what it pools itself is left out."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        config = model.config
+        self.config = json.loads(config.to_json_string(use_diff=False))
+        sizes = getattr(config, "hidden_sizes", None)
+        self.channels = sizes[-1] if sizes else config.hidden_size
+        names = [name.rsplit(".", 1)[-1] for name, _ in model.named_parameters()]
+        self.has_cls = any(name in _CLASS_TOKENS for name in names) or _has_class_embedding(model)
+        further = int("distillation_token" in names) + (getattr(config, "num_register_tokens", 0) or 0)
+        self.prefix_tokens = int(self.has_cls) + further
+        self.side = config.image_size if isinstance(getattr(config, "image_size", None), int) else None
+        self.interpolates = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images to tokens (N, T, channels) or a feature map (N, channels, h, w)."""
+        other_size = self.interpolates and self.side is not None and tuple(x.shape[2:]) != (self.side, self.side)
+        options = {"interpolate_pos_encoding": True} if other_size else {}
+        return self.model(pixel_values=x, **options).last_hidden_state
+
+
+def _has_class_embedding(model: Any) -> bool:
+    return any(hasattr(module, name) for module in model.modules() for name in _CLASS_TOKENS)
+
+
+def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
+    """Describe a vision model of transformers, from its configuration on the hub, in a folder, or given."""
+    full_name = f"hf/{name}"
+    transformers: Any = import_library("transformers", full_name, "'tophit[hf]'")
+    preprocessing = Preprocessing()
+    if config is None:
+        advice = (
+            f"fetch it where there is a network (hf download {name} --local-dir FOLDER), copy the folder here, "
+            "and name it: hf/FOLDER."
+        )
+        try:
+            found = transformers.AutoConfig.from_pretrained(name, local_files_only=offline())
+        except (OSError, ValueError) as error:
+            raise unreachable(full_name, error, advice) from error
+        settings = getattr(found, "vision_config", found)
+        preprocessing = _preprocessing(name, settings, transformers)
+    else:
+        settings = transformers.AutoConfig.for_model(**config)
+        advice = "the embedder's own weights are used."
+
+    def build() -> Backbone:
+        model = transformers.AutoModel.from_config(settings)
+        if "pixel_values" not in inspect.signature(model.forward).parameters:
+            raise UsageError(f"'{full_name}' is no vision model: it takes no images.")
+        return HFBackbone(model)
+
+    def pretrained() -> State:
+        with torch.device("meta"):  # only its class is wanted
+            kind = type(transformers.AutoModel.from_config(settings))
+        try:
+            return kind.from_pretrained(name, config=settings, local_files_only=offline()).state_dict()
+        except (OSError, ValueError) as error:
+            raise unreachable(full_name, error, advice) from error
+
+    return BackboneSpec(build, preprocessing, pretrained, inside_model)
+
+
+def _preprocessing(name: str, config: Any, transformers: Any) -> Preprocessing:
+    """Read ``preprocessor_config.json``; the processors themselves may need torchvision."""
+    fields: dict[str, Any] = {}
+    local = Path(name) / "preprocessor_config.json"
+    if local.is_file():
+        fields = json.loads(local.read_text(encoding="utf-8"))
+    elif not Path(name).is_dir():
+        try:
+            cached = transformers.utils.cached_file(name, "preprocessor_config.json", local_files_only=offline())
+            fields = json.loads(Path(cached).read_text(encoding="utf-8"))
+        except OSError:
+            fields = {}
+    side = config.image_size if isinstance(getattr(config, "image_size", None), int) else 224
+    resize, crop = _side(fields.get("size")), _side(fields.get("crop_size"))
+    crops = fields.get("do_center_crop", False) and crop is not None and resize is not None
+    size = (crop if crops else resize) or side
+    return Preprocessing(
+        size=size,
+        crop=min(1.0, size / resize) if crops and resize else 1.0,
+        mean=_three(fields.get("image_mean") or IMAGENET_MEAN),
+        std=_three(fields.get("image_std") or IMAGENET_STD),
+        squash=not crops and "shortest_edge" not in (fields.get("size") or {}),
+    )
+
+
+def _three(values: Sequence[float]) -> tuple[float, float, float]:
+    red, green, blue = values
+    return float(red), float(green), float(blue)
+
+
+def _side(size: Any) -> int | None:
+    if isinstance(size, dict):
+        return size.get("shortest_edge") or size.get("height")
+    return size if isinstance(size, int) else None
+
+
+register_library("hf", hf_spec)

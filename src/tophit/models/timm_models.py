@@ -1,0 +1,64 @@
+"""``timm/NAME``: any network of timm that gives a feature map or tokens."""
+
+from typing import Any
+
+import torch
+
+from tophit.data.preprocessing import Preprocessing
+from tophit.errors import UsageError
+from tophit.models.backbones import Backbone, BackboneSpec, register_library
+from tophit.models.libraries import import_library, inside_model, unreachable
+from tophit.models.weights import State, offline
+
+
+class TimmBackbone(Backbone):
+    """A network of timm without its pooling and classifier."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+        self.channels = model.num_features
+        self.prefix_tokens = getattr(model, "num_prefix_tokens", 0)
+        self.has_cls = getattr(model, "cls_token", None) is not None
+        self.channels_come_last = getattr(model, "output_fmt", "NCHW") == "NHWC"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Map images to a feature map (N, channels, h, w) or tokens (N, T, channels)."""
+        y = self.model.forward_features(x)
+        return y.permute(0, 3, 1, 2) if y.ndim == 4 and self.channels_come_last else y
+
+
+def timm_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
+    """Describe a network of timm."""
+    full_name = f"timm/{name}"
+    timm: Any = import_library("timm", full_name, "timm")
+    if not timm.is_model(name):
+        near = timm.list_models(f"*{name.split('.')[0][:8]}*")[:3]
+        raise UsageError(f"timm has no model '{name}'." + (f" It has {', '.join(near)}." if near else ""))
+    model = timm.create_model(name, pretrained=False, num_classes=0)
+    data = timm.data.resolve_model_data_config(model)
+
+    def pretrained() -> State:
+        try:
+            if offline():
+                raise OSError("TOPHIT_OFFLINE is set")
+            return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
+        except (OSError, RuntimeError) as error:
+            advice = "download its safetensors file from huggingface.co/timm and name it with embedder.weights."
+            raise unreachable(full_name, error, advice) from error
+
+    def from_file(state: State) -> State:
+        ours = TimmBackbone(model).state_dict()
+        return {key: value for key, value in inside_model(state).items() if key in ours}
+
+    preprocessing = Preprocessing(
+        data["input_size"][-1], float(data["crop_pct"]), tuple(data["mean"]), tuple(data["std"])
+    )
+
+    def build() -> Backbone:
+        return TimmBackbone(timm.create_model(name, pretrained=False, num_classes=0))
+
+    return BackboneSpec(build, preprocessing, pretrained, from_file)
+
+
+register_library("timm", timm_spec)

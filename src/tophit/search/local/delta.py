@@ -1,0 +1,96 @@
+"""The vectors written since the last segment, in memory; the database's log has them on disk."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tophit.errors import TophitError
+from tophit.search.local.scan import scan
+from tophit.search.local.selection import rows_of
+
+
+class Delta:
+    """Rows in the order of their keys, searched exactly. A row that died stays until the next segment."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        self.count = 0
+        self.dead = 0
+        self.ids: list[str] = []
+        self._keys = np.empty(64, np.int64)
+        self._vectors = np.empty((64, dim), np.float32)
+        self._live = np.empty(64, bool)
+
+    @classmethod
+    def read(cls, dim: int, log: Iterable[tuple[int, str, bytes, int]]) -> "Delta":
+        """Read the log: key, id, vector, checksum."""
+        keys, ids, blobs = [], [], []
+        for key, item_id, blob, checksum in log:
+            if zlib.crc32(blob) != checksum or len(blob) != 4 * dim:
+                raise TophitError(f"The index is damaged: the vector of '{item_id}' does not match its checksum.")
+            keys.append(key)
+            ids.append(item_id)
+            blobs.append(blob)
+        delta = cls(dim)
+        vectors = np.frombuffer(b"".join(blobs), np.float32).reshape(-1, dim)
+        delta.append(np.array(keys, np.int64), ids, vectors)
+        return delta
+
+    @property
+    def keys(self) -> np.ndarray:
+        """The rows' keys (N,), ascending."""
+        return self._keys[: self.count]
+
+    @property
+    def vectors(self) -> np.ndarray:
+        """The rows' vectors (N, dim)."""
+        return self._vectors[: self.count]
+
+    @property
+    def live(self) -> np.ndarray | None:
+        """Which rows are alive; None if all are."""
+        return self._live[: self.count] if self.dead else None
+
+    @property
+    def live_count(self) -> int:
+        """How many rows are alive."""
+        return self.count - self.dead
+
+    def append(self, keys: np.ndarray, ids: Sequence[str], vectors: np.ndarray) -> None:
+        """Add rows with keys above all before."""
+        end = self.count + len(keys)
+        if end > len(self._keys):
+            room = max(end, 2 * len(self._keys))
+            self._keys, self._vectors, self._live = (
+                np.concatenate([old[: self.count], np.empty((room - self.count, *old.shape[1:]), old.dtype)])
+                for old in (self._keys, self._vectors, self._live)
+            )
+        self._keys[self.count : end] = keys
+        self._vectors[self.count : end] = vectors
+        self._live[self.count : end] = True
+        self.ids.extend(ids)
+        self.count = end
+
+    def kill(self, keys: np.ndarray) -> None:
+        """Take keys out of every later search; those that are not here are ignored."""
+        places = rows_of(self.keys, keys)
+        self.dead += int(self._live[places].sum())
+        self._live[places] = False
+
+    def id_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self.ids[row]
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of rows."""
+        return [self.ids[row] for row in rows]
+
+    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
+        """Nothing to do: the log's checksums were checked when it was read."""
+
+    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
+        """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
+        if rows is None and self.dead:
+            rows = np.flatnonzero(self._live[: self.count])
+        return scan(queries, self.vectors, k, rows)

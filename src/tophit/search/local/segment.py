@@ -1,0 +1,229 @@
+"""A segment: vectors that never change, on disk, with their keys and ids, searched exactly or through a FAISS index.
+
+Five files, or six with an index: the vectors as float32 (N, dim), their keys, a checksum each, the ids and where each
+ends. All are memory-mapped, so opening reads almost nothing.
+"""
+
+import mmap
+import uuid
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import faiss
+import numpy as np
+
+from tophit.errors import TophitError
+from tophit.files import sync
+from tophit.search.local.approximate import Approximate
+from tophit.search.local.database import WriteFailed
+from tophit.search.local.files import HashedFile, remove_all
+from tophit.search.local.manifest import FileFacts, SegmentFacts
+from tophit.search.local.scan import scan
+from tophit.search.local.selection import rows_of
+
+_CHUNK = 65_536
+_FILES = {"vectors": np.float32, "keys": np.int64, "sums": np.uint32, "ends": np.int64, "ids": np.uint8}
+
+
+class Source(Protocol):
+    """Where a segment's rows come from: another segment or the delta."""
+
+    @property
+    def keys(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def vectors(self) -> np.ndarray: ...  # noqa: D102
+
+    @property
+    def live(self) -> np.ndarray | None: ...  # noqa: D102
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]: ...  # noqa: D102
+
+    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
+        """Raise if a row's checksum is not what it was when it was written."""
+        ...
+
+
+class Segment:
+    """An open segment. Dead rows are known in memory; on disk the database's tombstones name them."""
+
+    def __init__(self, folder: Path, facts: SegmentFacts, dim: int, tombstones: np.ndarray) -> None:
+        self.facts = facts
+        self.folder = folder
+        self.vectors = self._map("vectors").reshape(-1, dim)
+        self.keys = self._map("keys")
+        self._ends = self._map("ends")
+        self._ids = self._open_ids()
+        self.approximate = self._open_approximate()
+        self._live: np.ndarray | None = None
+        self.dead = 0
+        self.kill(tombstones)
+
+    @property
+    def live(self) -> np.ndarray | None:
+        """Which rows are alive; None if all are."""
+        return self._live
+
+    @property
+    def live_count(self) -> int:
+        """How many rows are alive."""
+        return self.facts.count - self.dead
+
+    def kill(self, keys: np.ndarray) -> None:
+        """Take keys out of every later search; those that are not here are ignored."""
+        rows = rows_of(self.keys, keys)
+        if not len(rows):
+            return
+        if self._live is None:
+            self._live = np.ones(self.facts.count, bool)
+        self._live[rows] = False
+        self.dead = self.facts.count - int(self._live.sum())
+        if self.approximate is not None:
+            self.approximate.keep(self._live)
+
+    def id_of(self, row: int) -> str:
+        """Return the id of a row."""
+        return self._ids[self._ends[row - 1] if row else 0 : self._ends[row]].decode()
+
+    def ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of rows."""
+        picked = np.asarray(rows, np.int64)
+        starts = np.where(picked > 0, self._ends[picked - 1], 0).tolist()
+        return [self._ids[start:end].decode() for start, end in zip(starts, self._ends[picked].tolist(), strict=True)]
+
+    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
+        """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
+        if self.approximate is not None and self.approximate.can_search(rows):
+            return self.approximate.search(queries, k, rows)
+        if rows is None and self._live is not None:
+            rows = np.flatnonzero(self._live)
+        return scan(queries, self.vectors, k, rows)
+
+    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
+        """Raise if rows do not have the checksums they were written with."""
+        wrong = np.flatnonzero(self._map("sums")[rows] != sums)
+        if len(wrong):
+            name = self.ids_of([int(rows[wrong[0]])])[0]
+            raise TophitError(
+                f"The index in {self.folder} is damaged: {len(wrong)} vectors, the first of '{name}', do not match "
+                "their checksums; repair it."
+            )
+
+    def sums(self) -> np.ndarray:
+        """Return the checksums the rows were written with."""
+        return self._map("sums")
+
+    def _path(self, part: str) -> Path:
+        path = self.folder / f"{self.facts.name}.{part}"
+        expected = self.facts.files[path.name].bytes
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise TophitError(f"The index in {self.folder} is damaged: {path.name} can't be read ({error}).") from error
+        if size != expected:
+            raise TophitError(
+                f"The index in {self.folder} is damaged: {path.name} has {size} bytes instead of {expected}."
+            )
+        return path
+
+    def _map(self, part: str) -> np.ndarray:
+        return np.asarray(np.memmap(self._path(part), _FILES[part], "r"))
+
+    def _open_ids(self) -> mmap.mmap:
+        with self._path("ids").open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _open_approximate(self) -> Approximate | None:
+        if self.facts.kind == "flat":
+            return None
+        path = self._path("faiss")
+        try:
+            index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
+        except RuntimeError as error:
+            raise TophitError(f"The index in {self.folder} is damaged: {path.name} can't be read.") from error
+        return Approximate(index, self.facts.tuning)
+
+
+def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | None:
+    """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none."""
+    name = f"segment-{uuid.uuid4().hex[:12]}"
+    files: dict[str, HashedFile] = {}
+    count = end = 0
+    try:
+        files.update((part, HashedFile(folder / f"{name}.{part}")) for part in _FILES)
+        for source, rows in _chunks(sources):
+            vectors = np.ascontiguousarray(source.vectors[rows])
+            sums = checksums(vectors)
+            source.check(rows, sums)
+            ids = [one.encode() for one in source.ids_of(rows.tolist())]
+            ends = end + np.cumsum([len(one) for one in ids])
+            content: dict[str, Any] = {
+                "vectors": vectors,
+                "keys": np.ascontiguousarray(source.keys[rows]),
+                "sums": sums,
+                "ends": ends,
+                "ids": b"".join(ids),
+            }
+            for part, values in content.items():
+                files[part].write(values)
+            count, end = count + len(rows), int(ends[-1])
+        facts = {file.path.name: file.finish() for file in files.values()}
+        sync(folder)
+    except OSError as error:
+        _discard(folder, files)
+        raise WriteFailed(f"A segment can't be written to {folder}: {error}. The index is as it was.") from error
+    except BaseException:
+        _discard(folder, files)
+        raise
+    if not count:
+        _discard(folder, files)
+        return None
+    return SegmentFacts(name, count, "flat", facts)
+
+
+def add_approximate(folder: Path, facts: SegmentFacts, index: Any, kind: str, tuning: dict[str, Any]) -> SegmentFacts:
+    """Write a FAISS index over a segment's rows beside it and return the facts of both."""
+    path = folder / f"{facts.name}.faiss"
+    file = HashedFile(path)
+    failures: list[OSError] = []
+
+    def write(content: bytes) -> None:
+        try:
+            file.write(content)
+        except OSError as error:
+            failures.append(error)
+            raise
+
+    try:
+        faiss.write_index(index, faiss.PyCallbackIOWriter(write, 1 << 20))  # type: ignore[attr-defined]
+        written: FileFacts = file.finish()
+        sync(folder)
+    except (OSError, RuntimeError) as error:
+        file.close()
+        remove_all(folder, {path.name})
+        reason = failures[0] if failures else error
+        raise WriteFailed(f"{path} can't be written: {reason}. The index is as it was.") from error
+    return replace(facts, kind=kind, tuning=tuning, files={**facts.files, path.name: written})
+
+
+def checksums(vectors: np.ndarray) -> np.ndarray:
+    """Return the CRC-32 of each vector's bytes (N,)."""
+    view, size = np.ascontiguousarray(vectors).data.cast("B"), vectors.shape[1] * 4
+    return np.fromiter((zlib.crc32(view[i : i + size]) for i in range(0, len(view), size)), np.uint32, len(vectors))
+
+
+def _chunks(sources: Sequence[Source]) -> Iterator[tuple[Source, np.ndarray]]:
+    for source in sources:
+        live = source.live
+        rows = np.arange(len(source.keys)) if live is None else np.flatnonzero(live)
+        for start in range(0, len(rows), _CHUNK):
+            yield source, rows[start : start + _CHUNK]
+
+
+def _discard(folder: Path, files: dict[str, HashedFile]) -> None:
+    for file in files.values():
+        file.close()
+    remove_all(folder, {file.path.name for file in files.values()})

@@ -1,0 +1,190 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from tophit.data import embed_folder as module
+from tophit.data.embed_folder import embed_to_folder
+from tophit.data.embedded_parts import read_description, read_parts
+from tophit.data.folders import manifest_from_folder, open_images
+from tophit.data.manifest import ImageRow
+from tophit.data.preprocessing import Preprocessing
+from tophit.errors import TophitError, UsageError
+from tophit.models import Embedder, build_embedder
+from tophit.search.catalogue import build_catalogue
+
+
+@pytest.fixture
+def embedder() -> Embedder:
+    torch.manual_seed(0)
+    return build_embedder("small", "random", dim=8, size=32).eval()
+
+
+@pytest.fixture
+def rows(pictures: Path) -> list[ImageRow]:
+    found = list(open_images(str(pictures)).rows)
+    found[3] = replace(found[3], box=(2, 2, 30, 30), metadata={"price": 3, "name": "Größe"})
+    return found
+
+
+def all_of(folder: Path) -> dict[str, np.ndarray]:
+    return {key: vector for part in read_parts(folder) for key, vector in zip(part.ids, part.vectors, strict=True)}
+
+
+def test_the_folder_has_the_format_that_readers_expect(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path
+) -> None:
+    found = embed_to_folder(embedder, rows, tmp_path / "v", model="mine", rows_a_part=20)
+    assert (found.count, found.bad, found.complete, found.engine) == (48, {}, True, "torch")
+    names = sorted(path.name for path in (tmp_path / "v").iterdir())
+    assert names == ["embedding.json", *(f"part-0000-0000{i}.parquet" for i in range(3))]
+    fields = json.loads((tmp_path / "v" / "embedding.json").read_text())
+    assert fields["format"] == 1
+    assert fields["fingerprint"] == embedder.fingerprint()
+    assert (fields["dim"], fields["count_of_rows"], fields["model"]) == (8, 48, "mine")
+    assert Preprocessing.from_json(fields["preprocessing"]) == embedder.preprocessing
+    table = pq.read_table(tmp_path / "v" / "part-0000-00000.parquet")
+    assert table.column_names == ["id", "path", "label", "split", "metadata", "vector"]
+    assert table.schema.field("vector").type == pa.list_(pa.float32(), 8)
+    assert {str(table.schema.field(name).type) for name in table.column_names[:5]} == {"string"}
+    parts = list(read_parts(tmp_path / "v"))
+    assert [len(part.ids) for part in parts] == [20, 20, 8]
+    assert parts[0].metadata[3] == {"price": 3, "name": "Größe"}
+    assert parts[0].labels == [row.label for row in rows[:20]]
+    assert parts[0].paths[3] == str(rows[3].path.absolute())
+
+
+def test_the_ids_and_vectors_are_those_of_an_index(embedder: Embedder, rows: list[ImageRow], tmp_path: Path) -> None:
+    embed_to_folder(embedder, rows, tmp_path / "v")
+    catalogue, _ = build_catalogue(embedder, rows, tmp_path / "index")
+    found = all_of(tmp_path / "v")
+    assert list(found) == catalogue.index.ids
+    expected = catalogue.index.vectors.reconstruct_n(0, len(rows))
+    np.testing.assert_allclose(np.stack(list(found.values())), expected, atol=1e-6)
+
+
+def test_a_second_start_computes_only_the_missing_parts(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
+    before = all_of(tmp_path / "v")
+    (tmp_path / "v" / "part-0000-00002.parquet").unlink()
+    seen: list[int] = []
+    make = module.build_engine
+
+    def counting(*arguments):
+        engine = make(*arguments)
+        compute = engine.compute
+        engine.compute = lambda images: seen.append(len(images)) or compute(images)
+        return engine
+
+    monkeypatch.setattr(module, "build_engine", counting)
+    embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
+    assert sum(seen) == 10
+    after = all_of(tmp_path / "v")
+    assert all((after[key] == vector).all() for key, vector in before.items())
+
+
+def test_processes_share_the_parts_and_only_all_of_them_are_complete(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path
+) -> None:
+    first = embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10, rank=0, world=2)
+    assert not first.complete
+    with pytest.raises(TophitError, match="not all there yet"):
+        list(read_parts(tmp_path / "v"))
+    second = embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10, rank=1, world=2)
+    assert second.complete
+    assert sorted(path.name for path in (tmp_path / "v").glob("*.parquet")) == [
+        *(f"part-0000-0000{i}.parquet" for i in range(3)),
+        *(f"part-0001-0000{i}.parquet" for i in range(2)),
+    ]
+    embed_to_folder(embedder, rows, tmp_path / "one", rows_a_part=10)
+    shared, one = all_of(tmp_path / "v"), all_of(tmp_path / "one")
+    assert shared.keys() == one.keys()
+    assert all((shared[key] == one[key]).all() for key in one)
+
+
+def test_bad_images_are_left_out_and_remembered_over_a_restart(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path
+) -> None:
+    (tmp_path / "bad.png").write_text("text")
+    rows = [*rows[:5], ImageRow(tmp_path / "bad.png", "x")]
+    for _ in range(2):
+        found = embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=5)
+        assert found.count == 5
+        assert list(found.bad) == [5]
+        assert "not an image" in found.bad[5]
+    assert read_description(tmp_path / "v")["count_of_rows"] == 5
+    assert len(all_of(tmp_path / "v")) == 5
+
+
+def test_other_images_models_and_settings_are_refused(embedder: Embedder, rows: list[ImageRow], tmp_path: Path) -> None:
+    embed_to_folder(embedder, rows[:10], tmp_path / "v")
+    with pytest.raises(UsageError, match="another list of images"):
+        embed_to_folder(embedder, rows[:9], tmp_path / "v")
+    with pytest.raises(UsageError, match="another number of processes"):
+        embed_to_folder(embedder, rows[:10], tmp_path / "v", world=2)
+    with pytest.raises(UsageError, match="another engine"):
+        embed_to_folder(embedder, rows[:10], tmp_path / "v", engine="torch-contiguous")
+    with pytest.raises(UsageError, match="another model"):
+        embed_to_folder(build_embedder("small", "random", dim=8, size=32), rows[:10], tmp_path / "v")
+    with pytest.raises(TophitError, match="listed twice"):
+        embed_to_folder(embedder, [*rows[:3], rows[0]], tmp_path / "w")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="holds other files"):
+        embed_to_folder(embedder, rows[:10], tmp_path / "other")
+
+
+def test_damage_is_found(embedder: Embedder, rows: list[ImageRow], tmp_path: Path) -> None:
+    with pytest.raises(TophitError, match="no vectors in"):
+        list(read_parts(tmp_path))
+    embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
+    (tmp_path / "v" / "part-0000-00004.parquet").unlink()
+    with pytest.raises(TophitError, match="48 vectors stated, 40 found"):
+        list(read_parts(tmp_path / "v"))
+    (tmp_path / "v" / "part-0000-00000.parquet").write_bytes(b"half of a file")
+    with pytest.raises(TophitError, match=r"part-0000-00000\.parquet is damaged"):
+        list(read_parts(tmp_path / "v"))
+
+
+def start(data: Path, model: Path, out: Path, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tophit.cli", "embed", str(data), "--run", str(model), "--out", str(out)]
+    command += ["--batch", "8", "--part", "256"]
+    return subprocess.Popen(
+        command, env=os.environ | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def test_ctrl_c_keeps_whole_parts_and_the_command_continues(embedder: Embedder, pictures: Path, tmp_path: Path) -> None:
+    embedder.save(tmp_path / "model")
+    rows = list(manifest_from_folder(pictures).rows)
+    lines = [f"{row.path},{row.label},{x},0,32,{y}" for row in rows for x in range(4) for y in range(16, 32, 2)]
+    data = tmp_path / "many.csv"
+    data.write_text("path,label,x1,y1,x2,y2\n" + "\n".join(lines) + "\n")  # 1536 boxes: six parts
+    first = start(data, tmp_path / "model", tmp_path / "v", TOPHIT_ENGINE="torch")
+    until = time.monotonic() + 60
+    while not list((tmp_path / "v").glob("part-*")) and first.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGINT)
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 130, errors
+    assert "same command again" in errors
+    left = sorted(path.name for path in (tmp_path / "v").iterdir())
+    assert left[0] == "embedding.json"
+    assert 1 <= len(left) - 1 < 6
+    second = start(data, tmp_path / "model", tmp_path / "v", TOPHIT_ENGINE="torch")
+    out, errors = second.communicate(timeout=120)
+    assert second.returncode == 0, errors
+    assert "1536 vectors are in" in out.replace("\n", " ")
+    assert len(all_of(tmp_path / "v")) == 1536

@@ -1,0 +1,71 @@
+"""VehicleID's drawn galleries and In-Shop's roles: in a run, in ``tophit evaluate``, and by the plain functions."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.reference import set_trees
+
+from tophit.data.embedding import embed_rows
+from tophit.data.sets import read_set
+from tophit.errors import UsageError
+from tophit.evaluation import retrieval_metrics
+from tophit.evaluation.protocols import vehicle_id_metrics
+from tophit.models import load
+from tophit.training.papers import cluster_metrics, drawn_gallery_metrics
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1", "log=[]"]
+SET = [word for setting in [*SMALL, "data.partial=true"] for word in ("--set", setting)]
+
+
+def test_a_run_and_an_evaluation_on_vehicleid_use_its_protocol(tophit: Run, tmp_path: Path) -> None:
+    root, run = set_trees.vehicleid(tmp_path / "VehicleID_V1.0"), tmp_path / "run"
+    balanced = ["--set", "batches.classes=2", "--set", "batches.per_class=2"]
+    printed = tophit("train", "pnp/vehicleid", "--data", root, "--run", run, *SET, *balanced).stdout
+    assert "small/recall@1" in printed
+    assert "95.5" in printed
+    result = json.loads((run / "result.json").read_text())
+    rows = read_set("vehicleid", root, partial=True).where("test").rows
+    vectors = embed_rows(load(run), rows).vectors
+    for name, count in (("small", 2), ("medium", 3), ("large", 4)):
+        chosen = [i for i, row in enumerate(rows) if name in row.metadata["test_sets"].split()]
+        labels = [rows[i].label for i in chosen]
+        assert len(set(labels)) == count
+        expected = vehicle_id_metrics(vectors[chosen], labels, {name: sorted(set(labels))}, recall_at=(1, 5, 10))[name]
+        assert result["test_sets"][name] == pytest.approx(expected)
+    # The run knows the set and that it is partial, so the folder alone is enough.
+    evaluated = json.loads(tophit("evaluate", run, "--data", root, "--json").stdout)
+    assert evaluated["test_sets"]["large"] == pytest.approx(result["test_sets"]["large"])
+    assert "one random image a class" in tophit("evaluate", run, "--data", root).stdout
+
+
+def test_in_shops_queries_search_its_gallery(tophit: Run, tmp_path: Path) -> None:
+    root, manifest = set_trees.inshop(tmp_path / "shop"), tmp_path / "shop.csv"
+    tophit("data", "inshop", "--root", root, "--out", manifest, "--partial")
+    run = tmp_path / "run"
+    tophit("train", "head", "--data", manifest, "--run", run, *SET)
+    evaluated = json.loads(tophit("evaluate", run, "--data", manifest, "--json").stdout)
+    rows = read_set("inshop", root, partial=True).where("test").rows
+    vectors = embed_rows(load(run), rows).vectors
+    labels = np.asarray([row.label for row in rows])
+    query = np.asarray([row.role == "query" for row in rows])
+    expected = retrieval_metrics(vectors[query], labels[query], vectors[~query], labels[~query])
+    assert evaluated["queries"] == query.sum() == 8
+    assert evaluated["metrics"]["recall@1"] == pytest.approx(expected["recall@1"])
+    assert "test_sets" not in evaluated
+
+
+def test_rows_without_test_sets_have_none_and_clusters_need_their_column(tmp_path: Path) -> None:
+    rows = read_set("sop", set_trees.sop(tmp_path), partial=True).where("test").rows
+    vectors = np.random.default_rng(0).normal(size=(len(rows), 8)).astype(np.float32)
+    assert drawn_gallery_metrics(vectors, rows) == {}
+    assert cluster_metrics(vectors, rows, None, 0) == {}
+    of_classes, of_kinds = (cluster_metrics(vectors, rows, name, 0) for name in ("label", "super_class"))
+    assert set(of_classes) == set(of_kinds) == {"NMI", "F1"}
+    assert of_classes != of_kinds
+    with pytest.raises(UsageError, match=r"evaluation\.clusters: the test rows have no column 'colour'"):
+        cluster_metrics(vectors, rows, "colour", 0)
