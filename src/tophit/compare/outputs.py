@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 from rich.table import Table
+from rich.text import Text
 
 from tophit.compare.statistics import Estimate
 from tophit.compare.summary import Comparison, Row
@@ -38,11 +39,20 @@ def write_outputs(comparison: Comparison, folder: Path) -> list[Path]:
 
 def to_table(comparison: Comparison) -> Table:
     """Return the table that the terminal shows."""
-    table = Table(box=None, pad_edge=False)
-    for number, head in enumerate(_heads(comparison)):
-        table.add_column(head, justify="left" if number == 1 else "right", no_wrap=number != 1)
+    table = Table(box=None, pad_edge=False, caption="* baseline", caption_justify="left")
+    for head in ("rank", "candidate", comparison.metric, "difference", "P(better)", "s", "MB"):
+        table.add_column(head, justify="left" if head == "candidate" else "right", no_wrap=head != "candidate")
     for row in comparison.rows:
-        table.add_row(*_cells(row, comparison), style="bold" if row.rank == 1 else "dim" if row.baseline else None)
+        main, found = row.metrics[comparison.metric], row.difference
+        table.add_row(
+            str(row.rank),
+            Text(f"{row.name} *" if row.baseline else row.name),
+            f"{100 * main.mean:.1f} ±{100 * (main.high - main.mean):.1f}",
+            "" if found is None else f"{100 * found.mean:+.1f} ±{100 * (found.high - found.mean):.1f}",
+            "" if found is None else _chance(found),
+            *_costs(row),
+            style="bold" if row.rank == 1 else None,
+        )
     return table
 
 
@@ -120,11 +130,17 @@ def _cells(row: Row, comparison: Comparison) -> list[str]:
     name = f"{row.name} (baseline)" if row.baseline else row.name
     compared = ["", "", ""]
     if found is not None:
-        chance = f"{found.probability:.3f}" if found.probability < 0.9995 else ">0.999"
-        compared = [_signed(found), chance, f"{row.adjusted_p:.2g}"]
+        compared = [_signed(found), _chance(found), f"{row.adjusted_p:.2g}"]
     others = [f"{100 * each.mean:.1f}" for metric, each in row.metrics.items() if metric != comparison.metric]
-    costs = [f"{row.seconds:.1f}", f"{row.peak_memory / 2**20:.0f}"]
-    return [str(row.rank), name, _plain(main), *compared, *others, *costs]
+    return [str(row.rank), name, _plain(main), *compared, *others, *_costs(row)]
+
+
+def _costs(row: Row) -> list[str]:
+    return [f"{row.seconds:.1f}", f"{row.peak_memory / 2**20:.0f}"]
+
+
+def _chance(found: Estimate) -> str:
+    return f"{found.probability:.3f}" if found.probability < 0.9995 else ">0.999"
 
 
 def _plain(found: Estimate) -> str:

@@ -1,0 +1,148 @@
+"""docs/claims.md: every claim on every data set, from the runs that are finished."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
+from tophit.compare import Plan, Store
+from tophit.compare.statistics import ClassTable, Estimate, estimate, holm
+from tophit.compare.summary import common_seeds, table_of
+from tophit.files import write_text
+
+_DOUBT = 0.05
+_NOTE = {
+    "cub": "features of EfficientNet-Lite0 at 224 pixels, frozen; a linear head",
+    "cars": "the same, cropped to the car's box",
+    "icons": "the demo set; the same network at 64 pixels, frozen; a linear head",
+    "omniglot": "every sixth training and tenth test character at 16 pixels; a small net trained from nothing",
+}
+
+
+class Set:
+    """The finished runs of one data set, as tables of seeds x classes."""
+
+    def __init__(self, store: Store, title: str, note: str) -> None:
+        self.store, self.title, self.note = store, title, note
+        self.plan: Plan = store.plan()
+        self.seeds = common_seeds(list(self.plan.candidates), self.plan.budget.seeds, store)
+        self._tables: dict[tuple[str, str], ClassTable] = {}
+
+    def table(self, name: str, metric: str) -> ClassTable:
+        """Return a candidate's table of a metric."""
+        key = name, metric
+        if key not in self._tables:
+            self._tables[key] = table_of(self.store, name, self.seeds, metric)
+        return self._tables[key]
+
+    def difference(self, claim: Claim) -> Estimate:
+        """Return by how much the one that is said to be better is better."""
+        return estimate(self.table(claim.better, claim.metric) - self.table(claim.worse, claim.metric))
+
+    def hours(self) -> float:
+        """Return the processor hours of all finished measured runs."""
+        results = [
+            self.store.result(name, seed) for name in self.plan.candidates for seed in range(self.plan.budget.seeds)
+        ]
+        return sum(result.get("processor_seconds", 0) for result in results if result) / 3600
+
+
+def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], path: Path) -> None:
+    """Write the page."""
+    sets = [Set(store, titles[key], _NOTE[key]) for key, store in stores.items() if store.plan_path.is_file()]
+    sets = [each for each in sets if len(each.seeds) > 1]
+    lines = [*_head(sets)]
+    tally: dict[str, int] = {}
+    sections = []
+    for paper in PAPERS:
+        sections += _section(paper, sets, tally)
+    lines += ["", "Verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.items())) + ".", ""]
+    write_text(path, "\n".join([*lines, *sections]).rstrip() + "\n")
+    print(f"Written: {path}")
+
+
+def _head(sets: list[Set]) -> list[str]:
+    lines = [
+        "# The papers' claims, on data that can be run here",
+        "",
+        "Each of the five papers says that its method beats others. This page tests those sentences with many seeds on "
+        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/training.md` has recipes for "
+        "those): backbone, resolution and training differ, as said below each table.",
+        "",
+        "Made by this command, which continues where it was stopped (`--report-only` writes the page from what is "
+        "there); every number below comes from it:",
+        "",
+        "```",
+        "python -m benchmarks.claims --cub CUB.npz --cars CARS.npz --omniglot OMNIGLOT.npz --out runs/claims",
+        "```",
+        "",
+        "| set | test classes, queries | seeds | epochs | trained | processor hours |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in sets:
+        counts = each.table("ProxyAnchor", "recall@1").counts
+        budget = each.plan.budget
+        lines.append(
+            f"| {each.title} | {len(counts)}, {counts.sum():.0f} | {len(each.seeds)} | {budget.epochs} | {each.note} | "
+            f"{each.hours():.1f} |"
+        )
+    return [
+        *lines,
+        "",
+        "How: all candidates of a set have the same embedder, epochs and data; batches are the paper's where known. "
+        "Losses have the papers' settings. A head's learning rate is the better of two for each candidate, by MAP@R on "
+        "20% of the training classes; the small net has one rate for all. The last epoch is measured once on the test "
+        "classes. A difference is taken seed by seed and class by class; its 95% interval is over seeds and classes "
+        "(`docs/compare.md`). The verdict of a claim on a set: **yes** (supported) or **no** (not supported: the "
+        "opposite holds) where the p-value is at most 0.05 after Holm's adjustment for all claims of the paper on that "
+        "set, else **?** (undecided). Differences are in points of the metric, in percent.",
+    ]
+
+
+def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
+    found = {each.title: [each.difference(claim) for claim in paper.claims] for each in sets}
+    verdicts = {title: _verdicts(estimates) for title, estimates in found.items()}
+    heads = ["claim", *found, "the paper"]
+    lines = [
+        f"## {paper.title}",
+        "",
+        paper.says,
+        "",
+        "| " + " | ".join(heads) + " |",
+        "| --- |" + " --- |" * (len(heads) - 1),
+    ]
+    for number, claim in enumerate(paper.claims):
+        name = f"{claim.better} > {claim.worse}" + ("" if claim.metric == "recall@1" else f" ({claim.metric})")
+        cells = [f"{_signed(found[title][number])} {verdicts[title][number]}" for title in found]
+        lines.append("| " + " | ".join([name, *cells, claim.paper]) + " |")
+    words = {"**yes**": "supported", "**no**": "not supported", "?": "undecided"}
+    summary = []
+    for title, each in verdicts.items():
+        counts = [f"{each.count(mark)} {word}" for mark, word in words.items() if mark in each]
+        summary.append(f"{title}: {', '.join(counts)}")
+        for mark in each:
+            tally[words[mark]] = tally.get(words[mark], 0) + 1
+    means = _means(paper, sets)
+    return [*lines, "", ". ".join(summary) + ".", "", f"What differs here: {paper.differs}", "", *means, ""]
+
+
+def _means(paper: Paper, sets: list[Set]) -> list[str]:
+    """Return the recall@1 of every candidate of a paper's claims, folded away."""
+    names = list(dict.fromkeys(name for claim in paper.claims for name in (claim.worse, claim.better)))
+    lines = ["<details><summary>recall@1 of each, mean over seeds</summary>", ""]
+    lines += ["| | " + " | ".join(each.title for each in sets) + " |", "| --- |" + " --- |" * len(sets)]
+    for name in names:
+        cells = [f"{100 * each.table(name, 'recall@1').mean:.1f}" for each in sets]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return [*lines, "", "</details>"]
+
+
+def _verdicts(estimates: list[Estimate]) -> list[str]:
+    adjusted = holm([each.p for each in estimates])
+    return [
+        "?" if p > _DOUBT else "**yes**" if each.mean > 0 else "**no**"
+        for each, p in zip(estimates, adjusted, strict=True)
+    ]
+
+
+def _signed(found: Estimate) -> str:
+    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
