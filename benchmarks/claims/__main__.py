@@ -54,11 +54,12 @@ def run_claims(arguments: argparse.Namespace) -> None:
 
 
 def _rounds(sets: list[str], seeds: int) -> Iterator[tuple[str, int]]:
-    """Yield a set and how many seeds it is to have then: two more of heads, one more of the slow net; at last all."""
-    for number in range(1, -(-seeds // 2) + 1):
+    """Yield a set and how many seeds it is to have then: two more in each round, the slow net a round behind."""
+    for done in range(2, seeds + 4, 2):
         for key in sets:
-            yield key, min(seeds, number if key == "omniglot" else 2 * number)
-    yield from ((key, seeds) for key in sets)
+            wanted = min(seeds, done - 2 if key == "omniglot" else done)
+            if wanted:
+                yield key, wanted
 
 
 def plan_of(key: str, seeds: int, arguments: argparse.Namespace) -> Plan:
