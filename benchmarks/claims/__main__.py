@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.claims.plans import HEAD, NET, claims_plan
-from benchmarks.claims.sets import drawings, icon_features
+from benchmarks.claims.sets import drawings, icon_features, reduced
 from tophit.compare import Plan, Store
 from tophit.compare.work import run_workers
 from tophit.progress import View
 
-SETS = {"cub": "CUB-200-2011", "cars": "Cars196", "icons": "Icons", "omniglot": "Omniglot"}
+SETS = {"cub": "CUB-200-2011", "icons": "Icons", "cars": "Cars196", "omniglot": "Omniglot"}
 
 
 def main() -> None:
@@ -69,7 +69,8 @@ def plan_of(key: str, seeds: int, arguments: argparse.Namespace) -> Plan:
         return claims_plan(SETS[key], str(manifest), seeds, NET)
     data = {"cub": arguments.cub, "cars": arguments.cars}
     file = icon_features(arguments.out / "data" / "icons.npz") if key == "icons" else _given(data[key], key)
-    return claims_plan(SETS[key], str(file.absolute()), seeds, HEAD)
+    components = reduced(file, arguments.out / "data" / f"{key}-256.npz")
+    return claims_plan(SETS[key], str(components.absolute()), seeds, HEAD)
 
 
 def _given(path: Path | None, key: str) -> Path:

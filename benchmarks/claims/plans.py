@@ -5,7 +5,7 @@ from typing import Any
 from tophit.compare import Plan, make_plan, preset_fields
 from tophit.recipe.merging import merged
 
-RATES = [2e-4, 1e-3]
+RATES = [5e-4, 2e-3]
 PROXIES = (4, 8, 12, 16)
 MERGED = ("Smooth-AP", "PNP-O", "PNP-Iu", "PNP-Ib", "PNP-Dq")
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -13,7 +13,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "THSG without G2 and category": {"second_stage": False, "category": False},
     "THSG without hard and category": {"hard": False, "category": False},
 }
-HEAD: dict[str, Any] = {"embedder": {"trainable": "head", "dim": 128}, "epochs": 4, "trials": len(RATES)}
+HEAD: dict[str, Any] = {"embedder": {"trainable": "head", "dim": 512}, "epochs": 4, "trials": len(RATES)}
 NET: dict[str, Any] = {
     "embedder": {
         "backbone": "small",

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tophit.data.feature_files import read_feature_file
 from tophit.data.features import cached_features
 from tophit.data.folders import open_data
 from tophit.data.manifest import ImageRow, Manifest, write_manifest
@@ -12,6 +13,7 @@ from tophit.files import replace_file
 from tophit.models.embedder import build_embedder
 
 ICON_SIDE = 64
+COMPONENTS = 256
 TRAIN_EVERY, TEST_EVERY = 6, 10  # characters: a small net on all of them would take minutes
 
 
@@ -30,6 +32,25 @@ def icon_features(path: Path) -> Path:
                 split=np.asarray([row.split for row in rows]),
                 names=np.asarray([row.path.name for row in rows]),
             )
+    return path
+
+
+def reduced(file: Path, path: Path) -> Path:
+    """Write a feature file's 256 principal components, of the training classes, centred; return the new file.
+
+    A head on them takes a third of the time of one on all 1280 numbers.
+    """
+    if not path.is_file():
+        held = read_feature_file(file)
+        learns = np.asarray(held.splits) == "train"
+        centred = held.features - held.features[learns].mean(axis=0)
+        _, directions = np.linalg.eigh(centred[learns].T @ centred[learns])
+        components = centred @ directions[:, : -COMPONENTS - 1 : -1]
+        components /= np.linalg.norm(components[learns], axis=1).mean()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {"labels": held.labels, "split": held.splits, "names": held.names}
+        with replace_file(path) as temporary:
+            np.savez(temporary, features=components, **{name: np.asarray(each) for name, each in arrays.items()})
     return path
 
 

@@ -22,8 +22,6 @@ from tophit.compare.work import default_storage, run_workers, work
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.progress import View
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
 
 def start_worker(store: Store) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "tophit.cli", "compare", str(store.folder), "--worker"]
@@ -160,6 +158,29 @@ def test_a_candidate_that_fails_does_not_cost_the_others(tmp_path: Path, toy_dat
     assert [row.name for row in found.rows] == ["Good"]
     assert "seed 0: TophitError: The loss became" in found.failed["Bad"]
     assert json.loads(store.trial_path("Bad", 1).read_text())["state"] == "failed"
+
+
+def test_a_trial_that_ended_before_its_file_was_written_is_not_run_again(tmp_path: Path, toy_data: str) -> None:
+    plan = toy_plan(toy_data, trials=2)
+    store = Store(tmp_path / "it")
+    store.begin(plan)
+    storage = default_storage(store)
+    search = make_search("ProxyAnchor", plan.candidates["ProxyAnchor"], 2, storage)
+    assert search is not None
+    trial = search.start(0)
+    trial.finish(0.125, "complete")  # and then the process is killed
+    do_job(Job("ProxyAnchor", "trial", 0), plan, store, storage)
+    kept = json.loads(store.trial_path("ProxyAnchor", 0).read_text())
+    assert kept == {"settings": trial.settings, "value": 0.125, "state": "complete"}
+    again = search.start(1).settings
+    assert search.start(1).settings == again  # one that was begun keeps its settings
+    assert again != trial.settings
+
+
+def test_a_worker_ends_when_the_command_that_started_it_is_gone(tmp_path: Path, toy_data: str) -> None:
+    store = Store(tmp_path / "it")
+    store.begin(toy_plan(toy_data))
+    assert work(store.folder, None, parent=os.getppid() + 1) == 0
 
 
 def test_a_bad_trial_is_stopped_early(tmp_path: Path, toy_data: str) -> None:

@@ -73,6 +73,9 @@ def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> N
     search = make_search(job.name, plan.candidates[job.name], plan.budget.trials, storage)
     assert search is not None
     trial = search.start(job.number)
+    if trial.outcome is not None:
+        store.write_json(store.trial_path(job.name, job.number), trial.outcome)
+        return
     outcome: dict[str, Any] = {"settings": trial.settings, "value": None}
     try:
         result = _train(trial_recipe(plan, job.name, trial.settings), work, _Pruning(trial))

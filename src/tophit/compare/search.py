@@ -25,6 +25,11 @@ class Trial(Protocol):
         """The hyper-parameters that it tries."""
         ...
 
+    @property
+    def outcome(self) -> dict[str, Any] | None:
+        """What it gave, if it had ended before its file was written."""
+        ...
+
     def is_bad(self, step: int, value: float) -> bool:
         """Take note of an evaluation and say whether to stop."""
         ...
@@ -75,6 +80,7 @@ def best_settings(trials: list[dict[str, Any]]) -> dict[str, Any]:
 @dataclass(frozen=True)
 class _GridTrial:
     settings: dict[str, Any]
+    outcome: None = None
 
     def is_bad(self, step: int, value: float) -> bool:
         return False
@@ -100,23 +106,24 @@ class OptunaSearch:
     def __init__(self, name: str, candidate: Candidate, trials: int, storage: str) -> None:
         optuna = _optuna()
         self.space = candidate.search
-        startup = max(1, min(_STARTUP, trials // 2))
+        self.startup = max(1, min(_STARTUP, trials // 2))
         self.study = optuna.create_study(
             study_name=slug(name),
             storage=_open_storage(storage),
             direction="maximize",
-            # A trial that others run counts as a bad one, so that workers side by side look in different places.
-            sampler=optuna.samplers.TPESampler(n_startup_trials=startup, constant_liar=True),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=startup),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=self.startup),
             load_if_exists=True,
         )
 
     def start(self, slot: int) -> "_OptunaTrial":
-        """Return the trial of a slot: the one a dead process began, or a new one."""
+        """Return the trial of a slot: the one a dead process began or even ended, or a new one."""
         optuna = _optuna()
         for frozen in self.study.get_trials(deepcopy=False):
-            if frozen.user_attrs.get(_SLOT) == slot and not frozen.state.is_finished():
-                return _OptunaTrial(self.study, optuna.trial.Trial(self.study, frozen._trial_id), frozen.params)
+            if frozen.user_attrs.get(_SLOT) == slot:
+                trial = None if frozen.state.is_finished() else optuna.trial.Trial(self.study, frozen._trial_id)
+                return _OptunaTrial(self.study, trial, frozen.params, frozen)
+        # A trial that others run counts as a bad one, so that workers side by side look in different places.
+        self.study.sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup, constant_liar=True, seed=slot)
         trial = self.study.ask()
         settings = {path: _suggest(trial, path, where) for path, where in self.space.items()}
         trial.set_user_attr(_SLOT, slot)
@@ -124,17 +131,25 @@ class OptunaSearch:
 
 
 class _OptunaTrial:
-    def __init__(self, study: Any, trial: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, study: Any, trial: Any, settings: dict[str, Any], before: Any = None) -> None:
         self.study, self.trial, self.settings = study, trial, settings
+        self.outcome: dict[str, Any] | None = None
+        if before is not None and before.state.is_finished():
+            state = {found: word for word, found in _states().items()}[before.state]
+            self.outcome = {"settings": settings, "value": before.value, "state": state}
 
     def is_bad(self, step: int, value: float) -> bool:
         self.trial.report(value, step)
         return self.trial.should_prune()
 
     def finish(self, value: float | None, state: str) -> None:
-        states = _optuna().trial.TrialState
-        found = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[state]
-        self.study.tell(self.trial, value if state == "complete" else None, state=found, skip_if_finished=True)
+        self.study.tell(self.trial, value if state == "complete" else None, state=_states()[state])
+
+
+def _states() -> dict[str, Any]:
+    """Return Optuna's states by our words for them."""
+    states = _optuna().trial.TrialState
+    return {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
 
 
 def _suggest(trial: Any, path: str, where: Range | list[Any]) -> Any:
