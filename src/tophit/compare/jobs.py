@@ -92,7 +92,7 @@ def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> N
 
 def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
     settings = best_settings(read_trials(_trial_paths(job.name, plan, store)))
-    processor, started = time.process_time(), time.monotonic()
+    processor = time.process_time()
     _forget_peak()
     common = {"candidate": job.name, "seed": job.number, "settings": settings}
     try:
@@ -109,7 +109,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
         "validation": result["validation"],
         "best_epoch": result["best_epoch"],
         "steps": result["steps"],
-        "seconds": round(time.monotonic() - started, 3),
+        "seconds": result["seconds"],  # of training, over all parts of an interrupted run
         "processor_seconds": round(time.process_time() - processor, 3),
         "peak_memory": _peak_memory(),
     }
