@@ -21,7 +21,7 @@ from tophit.data.manifest import ImageRow
 from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError, UsageError
 from tophit.models import Embedder, build_embedder
-from tophit.search.catalogue import build_catalogue
+from tophit.search.catalogue import build_catalogue, load_catalogue
 
 
 @pytest.fixture
@@ -68,9 +68,18 @@ def test_the_ids_and_vectors_are_those_of_an_index(embedder: Embedder, rows: lis
     embed_to_folder(embedder, rows, tmp_path / "v")
     catalogue, _ = build_catalogue(embedder, rows, tmp_path / "index")
     found = all_of(tmp_path / "v")
-    assert list(found) == catalogue.index.ids
-    expected = catalogue.index.vectors.reconstruct_n(0, len(rows))
-    np.testing.assert_allclose(np.stack(list(found.values())), expected, atol=1e-6)
+    indexed = {item.id: item.vector for item in catalogue.index.items()}
+    assert found.keys() == indexed.keys()
+    for key, vector in found.items():
+        np.testing.assert_allclose(vector, indexed[key], atol=1e-6)
+
+
+def test_an_index_is_loaded_from_them(embedder: Embedder, rows: list[ImageRow], tmp_path: Path) -> None:
+    embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
+    loaded, written = load_catalogue(embedder, tmp_path / "v", tmp_path / "index")
+    with loaded:
+        assert (written, len(loaded.index)) == (len(rows), len(rows))
+        assert loaded.search([rows[3].path], k=1)[0][0].metadata["price"] == 3
 
 
 def test_a_second_start_computes_only_the_missing_parts(

@@ -153,9 +153,9 @@ def test_bulk_load_refuses_what_does_not_fit(rows: Sequence[ImageRow], tmp_path:
     with Index.create(tmp_path / "other", 8, "another") as index, pytest.raises(UsageError, match=r"another embedder"):
         load_embedded(index, tmp_path / "vectors", tmp_path / "done.json")
     (tmp_path / "vectors" / "part-0001-00000.parquet").unlink()
-    with pytest.raises(TophitError, match=r"should hold 8 rows, its parts have 4"):
+    with pytest.raises(TophitError, match=r"damaged: 8 vectors stated, 4 found"):
         load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
-    with pytest.raises(TophitError, match=r"no embeddings in .*; make them with: tophit embed"):
+    with pytest.raises(TophitError, match=r"no vectors in .*; make them with: tophit embed"):
         load_catalogue(embedder, tmp_path, tmp_path / "i")
 
 

@@ -66,23 +66,28 @@ def read_description(folder: str | Path) -> dict[str, Any]:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields["format"] != FORMAT:
             raise TophitError(f"{path} has format {fields['format']}; this version of Tophit reads {FORMAT}.")
+        _ = fields["fingerprint"], fields["dim"], fields["count_of_rows"]
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{path} does not describe vectors: {error!r}.") from error
     return fields
 
 
-def read_parts(folder: str | Path) -> Iterator[EmbeddedPart]:
-    """Yield the parts of a finished folder, one file at a time, in the order of their names."""
+def read_finished_description(folder: str | Path) -> dict[str, Any]:
+    """Return ``embedding.json`` of a folder whose parts are all there, checked by their numbers of rows."""
     fields = read_description(folder)
     if not fields.get("complete", True):
         raise TophitError(f"The vectors in {folder} are not all there yet; finish them with the same 'tophit embed'.")
-    count = 0
-    for path in part_files(folder):
-        part = _read_part(path, fields["dim"])
-        count += len(part.ids)
-        yield part
+    count = sum(part_summary(path)[0] for path in part_files(folder))
     if count != fields["count_of_rows"]:
         raise TophitError(f"{folder} is damaged: {fields['count_of_rows']} vectors stated, {count} found.")
+    return fields
+
+
+def read_parts(folder: str | Path) -> Iterator[EmbeddedPart]:
+    """Yield the parts of a finished folder, one file at a time, in the order of their names."""
+    fields = read_finished_description(folder)
+    for path in part_files(folder):
+        yield read_part(path, fields["dim"])
 
 
 def part_files(folder: str | Path) -> list[Path]:
@@ -92,14 +97,19 @@ def part_files(folder: str | Path) -> list[Path]:
 
 def part_summary(path: Path) -> tuple[int, dict[int, str]]:
     """Return the number of vectors in a part, and the reasons for the images without one by row number."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = pq.read_metadata(path)
+    try:
+        file = pq.read_metadata(path)
+    except pa.ArrowInvalid as error:
+        raise TophitError(f"{path} is damaged: {error}.") from error
     bad = json.loads((file.metadata or {}).get(_BAD, b"{}"))
     return file.num_rows, {int(row): reason for row, reason in bad.items()}
 
 
-def _read_part(path: Path, dim: int) -> EmbeddedPart:
+def read_part(path: Path, dim: int) -> EmbeddedPart:
+    """Return what a part holds; ``dim`` is the length of its vectors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

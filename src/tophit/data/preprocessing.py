@@ -9,6 +9,8 @@ from PIL import Image
 from torch.nn import functional
 
 ViewBox = tuple[float, float, float, float]
+VIEWS_VERSION = 2
+"""Counts up when views get other pixels, so that features cached before are not mixed with new ones."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.data.decode import array_to_image, read_image, to_rgb
-from tophit.data.preprocessing import Preprocessing
+from tophit.data.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.models import catalogue  # noqa: F401  (the backbones register themselves)
@@ -151,7 +151,7 @@ class Embedder(nn.Module):
         """Return a digest of all that determines the pooled features: everything but the head."""
         state = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         architecture = {name: value for name, value in self.architecture.items() if name not in ("dim", "layer_norm")}
-        return digest(state, [architecture, self.preprocessing.to_json()])
+        return digest(state, [architecture, self.preprocessing.to_json(), VIEWS_VERSION])
 
 
 def digest(state: dict[str, torch.Tensor], description: Any) -> str:

@@ -10,13 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from tophit.data.decode import read_image
+from tophit.data.embedded_parts import read_description
 from tophit.data.embedding import embed_rows
 from tophit.data.manifest import Box, ImageRow, item_id
 from tophit.errors import TophitError, UsageError
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
 from tophit.reranking import Reranking
-from tophit.search.bulk import load_embedded, read_embedding
+from tophit.search.bulk import load_embedded
 from tophit.search.engine import Hit
 from tophit.search.index import Index
 from tophit.search.plain_values import stored_value
@@ -163,7 +164,7 @@ def load_catalogue(
 
     Typed again after an interruption it goes on with the parts that are missing.
     """
-    if read_embedding(embedded)["fingerprint"] != embedder.fingerprint():
+    if read_description(embedded)["fingerprint"] != embedder.fingerprint():
         raise UsageError(f"The vectors in {embedded} were made by another embedder than the one given; give that one.")
     with _growing(embedder, folder, choice, replace=False) as (catalogue, name):
         written = load_embedded(catalogue.index, embedded, Path(folder) / name / LOADED, progress)

@@ -82,9 +82,9 @@ class Delta:
         """Return the id of a row."""
         return self.ids[row]
 
-    def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of rows."""
-        return [self.ids[row] for row in rows]
+    def ids_of(self, rows: np.ndarray) -> list[str]:
+        """Return the ids of rows (n,)."""
+        return [self.ids[row] for row in rows.tolist()]
 
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Nothing to do: the log's checksums were checked when it was read."""

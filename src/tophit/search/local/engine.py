@@ -136,10 +136,10 @@ class LocalEngine:
         with self._reading():
             found = self._nearest(queries, k, where)
             if not with_metadata:
-                return [[Hit(rank, one[0], one[1], {}) for rank, one in enumerate(hits, 1)] for hits in found]
-            metadata = self._state.database.metadata(list({one[2] for hits in found for one in hits}))
+                return [[Hit(rank, score, one, {}) for rank, (score, one, _) in _ranked(hits)] for hits in found]
+            metadata = self._state.database.metadata(list({key for hits in found for key in hits.keys}))
         return [
-            [Hit(rank, one[0], one[1], dict(metadata[one[2]])) for rank, one in enumerate(hits, 1)] for hits in found
+            [Hit(rank, score, one, dict(metadata[key])) for rank, (score, one, key) in _ranked(hits)] for hits in found
         ]
 
     def nearest(
@@ -148,7 +148,7 @@ class LocalEngine:
         """Return ids and scores of up to k items nearest to each query, best first: what is least to be made."""
         with self._reading():
             found = self._nearest(queries, k, where)
-        return [[one[1] for one in hits] for hits in found], [[one[0] for one in hits] for hits in found]
+        return [hits.ids for hits in found], [hits.scores for hits in found]
 
     def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition]) -> list[parts.Found]:
         selection = self._select(where)
@@ -345,6 +345,10 @@ def _describe(segment: Segment) -> dict[str, Any]:
     measured = {f"recall@{k}": facts.tuning[k]["recall"] for k in ("10", "100")}
     effort = {f"effort@{k}": facts.tuning[k]["effort"] for k in ("10", "100")}
     return {"count": facts.count, "kind": facts.kind, **measured, **effort, "sample": facts.tuning["sample"]}
+
+
+def _ranked(found: parts.Found) -> Iterator[tuple[int, tuple[float, str, int]]]:
+    return enumerate(zip(*found, strict=True), 1)
 
 
 def _ascending(items: Sequence[tuple[int, str]]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,13 +31,17 @@ class Part(Protocol):
 
     def id_of(self, row: int) -> str: ...  # noqa: D102
 
-    def ids_of(self, rows: Sequence[int]) -> list[str]: ...  # noqa: D102
+    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
 
     def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray: ...  # noqa: D102
 
 
-Found = list[tuple[float, str, int]]
-"""The results of one query: score, id, key, best first."""
+class Found(NamedTuple):
+    """The results of one query, best first."""
+
+    scores: list[float]
+    ids: list[str]
+    keys: list[int]
 
 
 def nearest(parts: Sequence[Part], queries: np.ndarray, k: int, selection: Selection | None) -> list[Found]:
@@ -46,7 +50,7 @@ def nearest(parts: Sequence[Part], queries: np.ndarray, k: int, selection: Selec
     sizes = [part.live_count if rows is None else len(rows) for part, rows in zip(parts, allowed, strict=True)]
     chosen = [i for i, size in enumerate(sizes) if size]
     if not chosen:
-        return [[] for _ in queries]
+        return [Found([], [], []) for _ in queries]
     some = [(parts[i], allowed[i]) for i in chosen]
     return _nearest(some, queries, k, _EXTRA, sum(sizes))
 
@@ -66,8 +70,8 @@ def _nearest(
             found[place] = (again[0], 0)
         return [result for result, _ in found]
     owner = np.repeat(np.arange(len(parts)), [r.shape[1] for r in rows])
-    all_rows, all_scores = np.concatenate(rows, axis=1), np.concatenate(scores, axis=1)
-    order = np.argsort(-all_scores, axis=1, kind="stable")[:, :wanted]
+    all_rows, all_scores = (each[0] if len(parts) == 1 else np.concatenate(each, axis=1) for each in (rows, scores))
+    order = np.argsort(-all_scores, axis=1)[:, :wanted]
     all_scores = np.take_along_axis(all_scores, order, axis=1)
     all_rows = np.take_along_axis(all_rows, order, axis=1)
     owner = owner[order]
@@ -98,12 +102,14 @@ def _named_one(
     end = min(k, len(candidates))
     while end < len(candidates) and candidates[end][0] == candidates[k - 1][0]:
         end += 1
-    found = [
-        (-score, parts[number].id_of(row), int(parts[number].keys[row])) for score, number, row in candidates[:end]
-    ]
-    if any(one[0] == other[0] for one, other in pairwise(found)):
-        found.sort(key=lambda one: (-one[0], one[1]))
-    return found[:k], end
+    first = candidates[:end]
+    scores = [-score for score, _, _ in first]
+    ids = [parts[number].id_of(row) for _, number, row in first]
+    keys = [int(parts[number].keys[row]) for _, number, row in first]
+    found = Found(scores, ids, keys)
+    if any(one == other for one, other in pairwise(scores)):
+        found = _by_id_where_equal(found, k)
+    return Found(found.scores[:k], found.ids[:k], found.keys[:k]), end
 
 
 def _named(parts: Sequence[Part], owner: np.ndarray, rows: np.ndarray, scores: np.ndarray, k: int) -> list[Found]:
@@ -111,24 +117,31 @@ def _named(parts: Sequence[Part], owner: np.ndarray, rows: np.ndarray, scores: n
     ends = _ends(scores, k)
     mask = np.arange(rows.shape[1]) < ends[:, None]
     flat_rows, flat_owner, flat_scores = rows[mask], owner[mask], scores[mask]
-    ids: list[str] = [""] * len(flat_rows)
-    keys = np.empty(len(flat_rows), np.int64)
-    for number, part in enumerate(parts):
-        places = np.flatnonzero(flat_owner == number) if len(parts) > 1 else np.arange(len(flat_rows))
-        keys[places] = part.keys[flat_rows[places]]
-        names = part.ids_of(flat_rows[places].tolist())
-        if len(parts) == 1:
-            ids = names
-        else:
-            for place, name in zip(places.tolist(), names, strict=True):
+    if len(parts) == 1:
+        ids, keys = parts[0].ids_of(flat_rows), parts[0].keys[flat_rows]
+    else:
+        ids, keys = [""] * len(flat_rows), np.empty(len(flat_rows), np.int64)
+        for number, part in enumerate(parts):
+            places = np.flatnonzero(flat_owner == number)
+            keys[places] = part.keys[flat_rows[places]]
+            for place, name in zip(places.tolist(), part.ids_of(flat_rows[places]), strict=True):
                 ids[place] = name
-    triples = list(zip(flat_scores.tolist(), ids, keys.tolist(), strict=True))
+    all_scores, all_keys = flat_scores.tolist(), keys.tolist()
     stops = np.cumsum(ends).tolist()
-    found = [triples[start:stop] for start, stop in zip([0, *stops], stops, strict=False)]
+    found = [
+        Found(all_scores[start:stop], ids[start:stop], all_keys[start:stop])
+        for start, stop in zip([0, *stops], stops, strict=False)
+    ]
     tied = ((scores[:, 1:] == scores[:, :-1]) & mask[:, 1:]).any(axis=1)
     for place in np.flatnonzero(tied):
-        found[place] = sorted(found[place], key=lambda one: (-one[0], one[1]))[:k]
+        found[place] = _by_id_where_equal(found[place], k)
     return found
+
+
+def _by_id_where_equal(found: Found, k: int) -> Found:
+    """Return the first k results, equal scores in the order of ids."""
+    ordered = sorted(zip(*found, strict=True), key=lambda one: (-one[0], one[1]))[:k]
+    return Found([one[0] for one in ordered], [one[1] for one in ordered], [one[2] for one in ordered])
 
 
 def _ends(scores: np.ndarray, k: int) -> np.ndarray:

