@@ -10,12 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from tophit.compare.statistics import Estimate
-from tophit.compare.summary import Comparison, Row
+from tophit.compare.summary import Comparison, Row, counted_seeds
 from tophit.files import write_text
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
-table { border-collapse: collapse } th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #ddd }
+body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; padding: 0 2rem; width: max-content }
+p { max-width: 60rem }
+table { border-collapse: collapse } th, td { padding: .25rem .7rem; text-align: right; white-space: nowrap;
+border-bottom: 1px solid #ddd }
 th:nth-child(2), td:nth-child(2) { text-align: left } .baseline { color: #777 } .first { font-weight: 600 }
 .bar { background: #eee; width: 14rem; height: .8rem; position: relative } .bar i { position: absolute; height: 100%;
 background: #4a7fb5 } .bar b { position: absolute; width: 2px; height: 100%; background: #123 }
@@ -114,9 +116,10 @@ def to_html(comparison: Comparison) -> str:
 
 def _explained(comparison: Comparison) -> str:
     against = "" if comparison.best_baseline is None else f" Differences are to {comparison.best_baseline}."
+    over = "seeds and classes" if comparison.seeds > 1 else "classes"
     return (
-        f"{comparison.seeds} seeds, {comparison.queries} test queries of {comparison.classes} classes. In percent, "
-        f"with 95% intervals over seeds and classes. Equal ranks: the data can't tell.{against}"
+        f"{counted_seeds(comparison.seeds)}, {comparison.queries} test queries of {comparison.classes} classes. "
+        f"In percent, with 95% intervals over {over}. Equal ranks: the data can't tell.{against}"
     )
 
 
@@ -140,7 +143,8 @@ def _costs(row: Row) -> list[str]:
 
 
 def _chance(found: Estimate) -> str:
-    return f"{found.probability:.3f}" if found.probability < 0.9995 else ">0.999"
+    chance = found.probability
+    return "<0.001" if chance < 0.0005 else ">0.999" if chance >= 0.9995 else f"{chance:.3f}"
 
 
 def _plain(found: Estimate) -> str:

@@ -104,20 +104,25 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     """Return one plain sentence on what to use, with its evidence. ``rows`` are sorted, the best first."""
     first = rows[0]
     tied = [row.name for row in rows[1:] if row.rank == 1]
-    evidence = f"({seeds} seeds, {classes} test classes)"
+    evidence = f"{counted_seeds(seeds)}, {classes} test classes"
     apart = f"; the data can't tell it from {_listed(tied)}" if tied else ""
     mean = 100 * first.metrics[metric].mean
     if best_baseline is None:
-        return f"{first.name}: {metric} {mean:.1f}, the best of {len(rows)}{apart} {evidence}."
+        return f"{first.name}: {metric} {mean:.1f}, the best of {len(rows)}{apart} ({evidence})."
     if first.difference is None:
-        return f"Stay with {first.name}, a baseline: its {metric}, {mean:.1f}, is the highest{apart} {evidence}."
+        return f"Stay with {first.name}, a baseline: its {metric}, {mean:.1f}, is the highest{apart} ({evidence})."
     gain = _gain(first, metric, best_baseline)
     if (first.adjusted_p or 0.0) <= _DOUBT:
-        return f"{gain}{apart} {evidence}."
+        return f"{gain}{apart} ({evidence})."
     return (
         f"Stay with {best_baseline}: no candidate is better beyond doubt, the highest is {gain} "
-        f"(p = {first.adjusted_p:.2g} for {len(rows) - 1} comparisons) {evidence}."
+        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} comparisons)."
     )
+
+
+def counted_seeds(seeds: int) -> str:
+    """Return a number of seeds in words."""
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def _gain(row: Row, metric: str, baseline: str) -> str:
