@@ -8,6 +8,7 @@ seed by seed over all claims and sets, so that a table can be written at any tim
 """
 
 import argparse
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tophit.compare import Plan, Store
 from tophit.compare.work import run_workers
 from tophit.progress import View
 
+TIMES = "times.jsonl"  # how long each round took
 SETS = {"cub": "CUB-200-2011", "icons": "Icons", "cars": "Cars196", "omniglot": "Omniglot"}
 
 
@@ -38,7 +40,8 @@ def main() -> None:
         run_claims(arguments)
     from benchmarks.claims.report import write_report
 
-    write_report({key: Store(arguments.out / key) for key in arguments.sets}, SETS, arguments.write)
+    stores = {key: Store(arguments.out / key) for key in arguments.sets}
+    write_report(stores, SETS, arguments.out / TIMES, arguments.write)
 
 
 def run_claims(arguments: argparse.Namespace) -> None:
@@ -50,7 +53,12 @@ def run_claims(arguments: argparse.Namespace) -> None:
         store.begin(plan)
         started = time.monotonic()
         run_workers(plan, store, arguments.workers, None, View())
-        print(f"{SETS[key]}: {plan.budget.seeds} seeds, {time.monotonic() - started:.0f} s", flush=True)
+        seconds = round(time.monotonic() - started)
+        with (arguments.out / TIMES).open("a") as file:
+            file.write(
+                json.dumps({"set": key, "seeds": seeds, "workers": arguments.workers, "seconds": seconds}) + "\n"
+            )
+        print(f"{SETS[key]}: {seeds} seeds, {seconds} s", flush=True)
 
 
 def _rounds(sets: list[str], seeds: int) -> Iterator[tuple[str, int]]:

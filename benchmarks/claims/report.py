@@ -1,5 +1,6 @@
 """docs/claims.md: every claim on every data set, from the runs that are finished."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,11 +58,11 @@ class Set:
         return sum(result.get("processor_seconds", 0) for result in results if result) / 3600
 
 
-def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], path: Path) -> None:
-    """Write the page."""
+def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], times: Path, path: Path) -> None:
+    """Write the page; ``times`` says how long each round of runs took."""
     sets = [Set(store, titles[key], _NOTE[key]) for key, store in stores.items() if store.plan_path.is_file()]
     sets = [each for each in sets if each.seeds]
-    lines = [*_head(sets)]
+    lines = [*_head(sets), "", _time_taken(sets, times)]
     tally: dict[str, int] = {}
     sections = []
     for paper in PAPERS:
@@ -109,6 +110,15 @@ def _head(sets: list[Set]) -> list[str]:
         "p-value is at most 0.05 after Holm's adjustment for all claims of the paper on that set, else **?** "
         "(undecided). Differences are in points of the metric, in percent.",
     ]
+
+
+def _time_taken(sets: list[Set], times: Path) -> str:
+    rounds = [json.loads(line) for line in times.read_text().splitlines()] if times.is_file() else []
+    minutes = sum(each["seconds"] for each in rounds) / 60
+    workers = max((each["workers"] for each in rounds), default=0)
+    runs = sum(len(each.seeds) * len(each.plan.candidates) for each in sets)
+    took = f"Finished rounds took {minutes:.0f} minutes with {workers} workers, " if rounds else ""
+    return f"{took}{runs} measured runs are below; all used {sum(each.hours() for each in sets):.1f} processor hours."
 
 
 def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
