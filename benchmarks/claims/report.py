@@ -77,7 +77,7 @@ def _head(sets: list[Set]) -> list[str]:
         "# The papers' claims, on data that can be run here",
         "",
         "Each of the five papers says that its method beats others. This page tests those sentences with many seeds on "
-        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/training.md` has recipes for "
+        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/recipes.md` has recipes for "
         "those): backbone, resolution and training differ, as said below each table.",
         "",
         "Made by this command, which continues where it was stopped (`--report-only` writes the page from what is "

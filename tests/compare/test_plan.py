@@ -75,6 +75,7 @@ def test_a_grid_makes_no_more_trials_than_it_has_points() -> None:
         ({"candidates": {"a": {"search": {"loss.alpha": {"low": 2, "high": 1}}}}}, r"low <= high"),
         ({"candidates": {}}, r"candidates"),
         ({"candidates": {"a b": {}, "a-b": {}}}, r"'a b' and 'a-b' would share a folder"),
+        ({"data": {"validation_share": 0.1}}, r"data needs a manifest"),
         ({"metric": "mAP"}, r"metric 'mAP' must be one of metrics"),
         ({"budgets": {}}, r"budgets: Extra inputs"),
     ],

@@ -106,6 +106,7 @@ def test_the_command_runs_a_plan_and_prints_its_tables_again(
     assert "ProxyAnchor" in first
     assert "comparison.html" in first
     assert run(out, "--report") == first
+    assert Store(tmp_path / "it").plan().data["manifest"] == toy_data
     assert run(out, "--seeds", "2", "--workers", "1").count("Nothing") >= 1
     assert "2 seeds" in (tmp_path / "it" / "comparison.md").read_text()
     assert run(str(plan)).startswith("2 Error: Name the comparison's folder")

@@ -58,7 +58,7 @@ def files_of(store: Store) -> dict[str, int]:
 
 
 def test_killed_and_continued_by_two_workers_no_trial_is_lost_or_run_twice(tmp_path: Path, toy_data: str) -> None:
-    plan = toy_plan(toy_data, seeds=2, trials=4, epochs=3)
+    plan = toy_plan(toy_data, seeds=2, trials=4, epochs=2)
     store = Store(tmp_path / "it")
     store.begin(plan)
     workers = [start_worker(store), start_worker(store)]

@@ -76,6 +76,8 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Plan":
+        if not isinstance(self.data.get("manifest"), str):
+            raise ValueError("data needs a manifest: a file, a folder, or the set 'icons'")
         if self.metric not in self.metrics:
             raise ValueError(f"metric '{self.metric}' must be one of metrics: {', '.join(self.metrics)}")
         slugs: dict[str, str] = {}

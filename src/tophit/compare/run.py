@@ -39,8 +39,15 @@ def open_comparison(
         fields = preset_fields(preset) if preset is not None else read_plan(str(plan)).model_dump(mode="json")
         if preset is not None and data is None:
             raise UsageError("A preset names no data: --data PATH, or 'icons'.")
-    store.begin(make_plan(merged(fields, changes), preset or str(plan)))
+    made = make_plan(merged(fields, changes), preset or str(plan))
+    store.begin(made.model_copy(update={"data": {**made.data, "manifest": _place(made.data["manifest"])}}))
     return store
+
+
+def _place(data: str) -> str:
+    """Return data as workers find it from any folder: a file's or folder's whole path, a set's name as it is."""
+    path = Path(data).expanduser()
+    return str(path.absolute()) if data != "icons" and path.exists() else data
 
 
 def run_comparison(
