@@ -44,16 +44,20 @@ def claims_plan(title: str, data: str, seeds: int, setting: dict[str, Any]) -> P
             "budget": {"seeds": seeds, "trials": setting["trials"], "epochs": setting["epochs"], "evaluations": 1},
             "metrics": ["recall@1", "precision@5", "MAP@R"],
             "candidates": {
-                name: {**candidate, "search": {"optimizer.head.lr": RATES}} for name, candidate in candidates().items()
+                name: {**candidate, "search": {"optimizer.head.lr": RATES}}
+                for name, candidate in candidates(setting is HEAD).items()
             },
         }
     )
 
 
-def candidates() -> dict[str, dict[str, Any]]:
-    """Return the candidates of all claims."""
+def candidates(heads: bool) -> dict[str, dict[str, Any]]:
+    """Return the candidates of all claims; heads of THSG's claims have 128 dimensions, as in its Tables 6 to 8."""
     found = preset_fields("papers")["candidates"]
     del found["ProxyNCA"]
+    if heads:
+        short = {name for name, candidate in found.items() if candidate["note"] == "thsg"}
+        found |= {name: _changed(found[name], {"embedder": {"dim": 128}}) for name in short}
     for count in PROXIES:
         found[f"MPA, K = {count}"] = _changed(found["MPA"], {"loss": {"proxies_per_class": count}})
     for name in MERGED:
