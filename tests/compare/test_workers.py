@@ -158,6 +158,10 @@ def test_a_candidate_that_fails_does_not_cost_the_others(tmp_path: Path, toy_dat
     assert [row.name for row in found.rows] == ["Good"]
     assert "seed 0: TophitError: The loss became" in found.failed["Bad"]
     assert json.loads(store.trial_path("Bad", 1).read_text())["state"] == "failed"
+    good = files_of(store)[str(store.result_path("Good", 0))]
+    assert store.forget_failures(plan) == 1
+    assert work(store.folder) == 1
+    assert files_of(store)[str(store.result_path("Good", 0))] == good
 
 
 def test_a_trial_that_ended_before_its_file_was_written_is_not_run_again(tmp_path: Path, toy_data: str) -> None:

@@ -29,6 +29,7 @@ def compare(
         str | None, typer.Option("--storage", help="Address of a database for Optuna; default: a file in the folder.")
     ] = None,
     worker: Annotated[bool, typer.Option("--worker", help="Only help with the comparison in a folder.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Do runs again that failed, as on a full disk.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Only compute the tables again from finished runs.")] = False,
     verbose: Verbose = False,
 ) -> None:
@@ -47,7 +48,7 @@ def compare(
     from tophit.progress import TerminalView
 
     store = open_comparison(plan, preset, data, out, changes)
-    found = run_comparison(store, workers, storage, TerminalView(console), train=not report)
+    found = run_comparison(store, workers, storage, TerminalView(console), train=not report, retry=retry)
     console.print(to_table(found))
     for name, reason in found.failed.items():
         console.print(f"Failed: {name}, {reason}", highlight=False, markup=False)

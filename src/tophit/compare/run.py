@@ -51,10 +51,20 @@ def _place(data: str) -> str:
 
 
 def run_comparison(
-    store: Store, workers: int = 0, storage: str | None = None, view: View | None = None, train: bool = True
+    store: Store,
+    workers: int = 0,
+    storage: str | None = None,
+    view: View | None = None,
+    train: bool = True,
+    retry: bool = False,
 ) -> Comparison:
-    """Do what is left of a comparison with so many workers (0: one a core), then compute and write its tables."""
+    """Do what is left of a comparison with so many workers (0: one a core), then compute and write its tables.
+
+    ``retry`` does runs again that failed, as on a full disk; without ``train`` only the tables are made.
+    """
     plan = store.plan()
+    if retry:
+        store.forget_failures(plan)
     if train:
         run_workers(plan, store, workers or os.cpu_count() or 1, storage, view or View())
     found = summarise(plan, store)

@@ -79,6 +79,16 @@ class Store:
         path = self.result_path(name, seed)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
+    def forget_failures(self, plan: Plan) -> int:
+        """Remove what says that runs failed, so that they are done again; return how many."""
+        failed = 0
+        for name in plan.candidates:
+            for seed in range(plan.budget.seeds):
+                if "error" in (self.result(name, seed) or {}):
+                    self.result_path(name, seed).unlink()
+                    failed += 1
+        return failed
+
     def per_query(self, name: str, seed: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a metric of every test query of a measured run, and the queries' labels."""
         with np.load(self.result_path(name, seed).with_suffix(".npz"), allow_pickle=False) as values:
