@@ -48,9 +48,14 @@ def reduced(file: Path, path: Path) -> Path:
         components = centred @ directions[:, : -COMPONENTS - 1 : -1]
         components /= np.linalg.norm(components[learns], axis=1).mean()
         path.parent.mkdir(parents=True, exist_ok=True)
-        arrays = {"labels": held.labels, "split": held.splits, "names": held.names}
         with replace_file(path) as temporary:
-            np.savez(temporary, features=components, **{name: np.asarray(each) for name, each in arrays.items()})
+            np.savez(
+                temporary,
+                features=components,
+                labels=np.asarray(held.labels),
+                split=np.asarray(held.splits),
+                names=np.asarray(held.names),
+            )
     return path
 
 
