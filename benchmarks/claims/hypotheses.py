@@ -91,8 +91,9 @@ def _pnp() -> Paper:
         "Decreasing weights (D) beat equal ones (O), which beat increasing ones (I); with every three training classes "
         "merged into one, Dq stays the best.",
         claims,
-        "SOP and VehicleID, ResNet-50, all of it trained; their classes have few images, ours 20 to 80. Merging is by "
-        "the order of the names, which puts birds of one kind, cars of one maker and letters of one alphabet together.",
+        "SOP and VehicleID, ResNet-50, all of it trained; their classes have few images, ours 20 to 80. Merging is in "
+        "the order of the labels as text, which mostly puts neighbours of the list together: birds of one kind, cars "
+        "of one maker, letters of one alphabet.",
     )
 
 

@@ -38,7 +38,7 @@ def icon_features(path: Path) -> Path:
 def reduced(file: Path, path: Path) -> Path:
     """Write a feature file's 256 principal components, of the training classes, centred; return the new file.
 
-    A head on them takes a third of the time of one on all 1280 numbers.
+    A head on them costs less than one on all 1280 numbers.
     """
     if not path.is_file():
         held = read_feature_file(file)
