@@ -146,7 +146,7 @@ def test_manifests_are_written_from_folders(tophit: Run, pictures: Path, tmp_pat
         (["search", "nothing", "a.png", "--where", "label"], 2, "A condition is written like"),
         (["search", "nothing", "a.png", "--rerank", "magic"], 2, "There is no re-ranking 'magic'"),
         (["index", "--run", "small", "--out", "x"], 2, "Give either images or --from"),
-        (["index", "--run", "small", "--out", "x", "--from", "nothing"], 1, "There are no embeddings in nothing"),
+        (["index", "--run", "small", "--out", "x", "--from", "nothing"], 1, "There are no vectors in nothing"),
         (["items", "info", "nothing"], 1, "There is no index in nothing"),
         (["data", "folder", "nothing", "--out", "m.csv"], 2, "There is no folder nothing"),
     ],
