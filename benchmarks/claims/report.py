@@ -14,6 +14,7 @@ from tophit.evaluation import retrieval_metrics
 from tophit.files import write_text
 
 _DOUBT = 0.05
+_SEEDS = 10  # that the page is meant to have
 _NOTE = {
     "cub": "a linear head to 512 on 256 components of frozen EfficientNet-Lite0 features, 224 pixels",
     "cars": "the same, cars cropped to their boxes",
@@ -62,7 +63,7 @@ def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], times: 
     """Write the page; ``times`` says how long each round of runs took."""
     sets = [Set(store, titles[key], _NOTE[key]) for key, store in stores.items() if store.plan_path.is_file()]
     sets = [each for each in sets if each.seeds]
-    lines = [*_head(sets), "", _time_taken(sets, times)]
+    lines = [*_head(sets), "", _time_taken(sets, times), *_unfinished(sets, list(titles.values()))]
     tally: dict[str, int] = {}
     sections = []
     for paper in PAPERS:
@@ -119,6 +120,19 @@ def _time_taken(sets: list[Set], times: Path) -> str:
     runs = sum(len(each.seeds) * len(each.plan.candidates) for each in sets)
     took = f"Finished rounds took {minutes:.0f} minutes with {workers} workers, " if rounds else ""
     return f"{took}{runs} measured runs are below; all used {sum(each.hours() for each in sets):.1f} processor hours."
+
+
+def _unfinished(sets: list[Set], titles: list[str]) -> list[str]:
+    """Return a paragraph on what is still to be run; nothing if all sets have ten seeds."""
+    seeds = {each.title: len(each.seeds) for each in sets}
+    left = [f"{title} has {seeds.get(title, 0)}" for title in titles if seeds.get(title, 0) < _SEEDS]
+    if not left:
+        return []
+    return [
+        "",
+        f"**Not finished:** of {_SEEDS} seeds {', '.join(left)}. With so few, intervals are wide and most "
+        "verdicts open; the same command goes on.",
+    ]
 
 
 def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
