@@ -119,7 +119,8 @@ def _time_taken(sets: list[Set], times: Path) -> str:
     workers = max((each["workers"] for each in rounds), default=0)
     runs = sum(len(each.seeds) * len(each.plan.candidates) for each in sets)
     took = f"Finished rounds took {minutes:.0f} minutes with {workers} workers, " if rounds else ""
-    return f"{took}{runs} measured runs are below; they used {sum(each.minutes() for each in sets):.0f} processor minutes, without the search."
+    used = sum(each.minutes() for each in sets)
+    return f"{took}{runs} measured runs are below; they used {used:.0f} processor minutes, without the search."
 
 
 def _unfinished(sets: list[Set], titles: list[str]) -> list[str]:
