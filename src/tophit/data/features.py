@@ -14,7 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from tophit.data.dataset import Batch, ImageDataset, image_loader
+from tophit.data.feature_files import feature_file_of, features_of_rows
 from tophit.data.manifest import ImageRow
+from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.models.embedder import Embedder
 from tophit.models.engines import feature_engine
@@ -44,6 +46,8 @@ def cached_features(
 
     ``total`` is the number of rows of which these are a part, so that every part is computed by the same engine.
     """
+    if feature_file_of(rows) is not None:
+        return _given_features(embedder, rows)
     engine = feature_engine(embedder, total or len(rows))
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
@@ -68,6 +72,17 @@ def cached_features(
     shape = (0, embedder.backbone.channels)
     values = np.stack([known[keys[i]] for i in good]) if good else np.empty(shape, np.float32)
     return Features(values, good, bad)
+
+
+def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
+    """Return the features of rows of a feature file, which need no network."""
+    name, values = embedder.architecture["backbone"], features_of_rows(rows)
+    if name != f"features/{values.shape[1]}":
+        raise UsageError(
+            f"{feature_file_of(rows)} holds features of length {values.shape[1]}; a model with the backbone {name} "
+            "can't take them."
+        )
+    return Features(values, list(range(len(rows))), {})
 
 
 def _content_key(row: ImageRow) -> bytes:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tophit.data.feature_files import SUFFIX, manifest_of_features
 from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
 from tophit.data.splits import split_classes
 from tophit.errors import TophitError, UsageError
@@ -19,7 +20,7 @@ def open_data(
     partial: bool = False,
     boxes: bool = False,
 ) -> Manifest:
-    """Return the manifest a user names: a built-in set, a CSV or Parquet file, or a folder of class folders.
+    """Return the manifest a user names: a built-in set, a CSV, Parquet or feature file, or a folder of class folders.
 
     A folder that is called like a built-in set is written ``./icons``. A folder that holds the files of a benchmark
     set is written ``cub200:FOLDER``, or is known to be one by ``set_name``; ``partial`` and ``boxes`` are for these.
@@ -39,9 +40,11 @@ def open_data(
         return manifest_from_folder(path, test_share, seed)
     if path.suffix in (".csv", ".parquet"):
         return read_manifest(path)
+    if path.suffix == SUFFIX:
+        return manifest_of_features(path)
     raise TophitError(
-        f"No data at '{name}': expected a manifest (.csv or .parquet), a folder of class folders, the set 'icons', "
-        f"or a benchmark set and its folder ({SETS_AND_FOLDER})."
+        f"No data at '{name}': expected a manifest (.csv, .parquet), a feature file (.npz), a folder of class folders, "
+        f"the set 'icons', or a benchmark set and its folder ({SETS_AND_FOLDER})."
     )
 
 

@@ -68,7 +68,7 @@ class Embedder(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
-        return next(self.parameters()).device
+        return next((weights.device for weights in self.parameters()), torch.device("cpu"))
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """Map preprocessed images (N, 3, H, W) to pooled features (N, channels)."""

@@ -19,7 +19,8 @@ class Data(Section):
     """What to learn from."""
 
     manifest: str = Field(
-        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', or the folder of 'set'."
+        description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or "
+        "a feature file (.npz)."
     )
     set: Literal["cub200", "cars196", "sop", "vehicleid", "inaturalist", "inshop"] | None = Field(
         default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
@@ -63,7 +64,8 @@ class Embedder(Section):
     backbone: str = Field(
         default="efficientnet-lite0",
         description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
-        "timm/NAME, torchvision/NAME or hf/NAME where that library is installed.",
+        "timm/NAME, torchvision/NAME or hf/NAME where that library is installed. Of a feature file: features/LENGTH, "
+        "which is set by itself.",
     )
     weights: str = Field(
         default="pretrained",
@@ -247,6 +249,9 @@ class Evaluation(Section):
         default=None,
         description="At the end, NMI and F1 of k-means against this column of the test rows: label, or metadata.",
     )
+    test: bool = Field(default=True, description="Measure the best embedder on the test classes at the end.")
+    before: bool = Field(default=True, description="Measure the backbone as it was before training there too.")
+    per_query: bool = Field(default=False, description="Keep the metrics of every test query, in per_query.npz.")
 
 
 class Paper(Section):

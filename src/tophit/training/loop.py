@@ -16,13 +16,15 @@ from tophit.data.dataset import explained
 from tophit.data.manifest import Manifest
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
-from tophit.models.embedder import Embedder, build_embedder, load
+from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.ema import WeightAverage
-from tophit.training.engine import check_chunks, choose_device, on_first, start_engine
+from tophit.training.embedders import make_embedder
+from tophit.training.engine import check_chunks, on_first, start_engine
 from tophit.training.evaluate import metrics_of_vectors
+from tophit.training.given_features import with_given_features
 from tophit.training.log import Log
 from tophit.training.methods import build_method
 from tophit.training.optimizer import rate_factor
@@ -70,6 +72,7 @@ class _Training:
     """One run in progress."""
 
     def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
+        recipe = with_given_features(recipe)
         check_chunks(recipe)
         self.run, self.recipe = run, recipe
         self.engine = start_engine(recipe)
@@ -292,7 +295,7 @@ class _Training:
         result |= count_centres(self.run.folder)
         test = self.rows.test
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
-        if self.recipe.embedder.weights != "random":
+        if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
             before = make_embedder(self.recipe, head=False, device=self.engine.device)
             result |= self._test(before, test, "before", "before_intervals")
         if self.first:
@@ -301,7 +304,7 @@ class _Training:
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
         """Measure an embedder on the test classes; nothing if no class has two images."""
-        if not has_pairs(test):
+        if not has_pairs(test) or not self.recipe.evaluation.test:
             return {metrics_name: {}, intervals_name: {}}
         embedded = shared_embeddings(self.engine, embedder, test.rows, self.view.track("Test"))
         for row, reason in embedded.bad.items():
@@ -316,6 +319,8 @@ class _Training:
                 found["test"] |= cluster_metrics(vectors, rows, self.recipe.evaluation.clusters, self.recipe.seed)
                 found["test_sets"] = drawn_gallery_metrics(vectors, rows, self.recipe.seed)
                 found |= beside_paper(self.recipe, found)
+                if self.recipe.evaluation.per_query:
+                    self.run.write_per_query(metrics.per_query, [row.label for row in rows if row.role != "gallery"])
             return found
 
         return on_first(self.engine, measure)
@@ -371,26 +376,6 @@ class _Training:
             torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
-
-
-def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:
-    """Build the recipe's embedder as it is before training, with an untrained head or with none."""
-    fields = recipe.embedder
-    dim = fields.dim if head else None
-    embedder = build_embedder(
-        fields.backbone,
-        fields.weights,
-        fields.pooling,
-        fields.p,
-        dim,
-        fields.size,
-        fields.crop,
-        fields.squash,
-        learn_p=fields.learn_p,
-        levels=fields.levels,
-        layer_norm=fields.layer_norm and head,
-    )
-    return embedder.to(device or choose_device(recipe.device))
 
 
 def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
 from tophit.data.splits import hold_out_validation
@@ -58,6 +60,11 @@ class Run:
         """The log: JSON lines."""
         return self.folder / "metrics.jsonl"
 
+    @property
+    def per_query_path(self) -> Path:
+        """Every test query's metrics, if the recipe keeps them."""
+        return self.folder / "per_query.npz"
+
     def recipe(self) -> Recipe:
         """Return the run's recipe."""
         return read_recipe(self.recipe_path)
@@ -70,6 +77,11 @@ class Run:
     def write_result(self, result: dict[str, Any]) -> None:
         """Mark the run as finished, with its measurements."""
         write_text(self.folder / "result.json", json.dumps(result, indent=2) + "\n")
+
+    def write_per_query(self, values: dict[str, np.ndarray], labels: list[str]) -> None:
+        """Keep every metric (queries,) of the test queries, and their labels."""
+        with replace_file(self.per_query_path) as temporary:
+            np.savez_compressed(temporary, labels=np.asarray(labels), **values)  # pyright: ignore[reportArgumentType]
 
     def write_bad_images(self, reasons: dict[int, str]) -> None:
         """List the images that could not be used, with the reasons."""

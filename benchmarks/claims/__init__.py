@@ -1,0 +1,1 @@
+"""The five papers' claims, tested on data that can be run here."""

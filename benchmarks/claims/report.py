@@ -1,0 +1,187 @@
+"""docs/claims.md: every claim on every data set, from the runs that are finished."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
+from tophit.compare import Plan, Store
+from tophit.compare.statistics import ClassTable, Estimate, estimate, holm
+from tophit.compare.summary import common_seeds, table_of
+from tophit.data.feature_files import features_of_rows
+from tophit.data.folders import open_data
+from tophit.evaluation import retrieval_metrics
+from tophit.files import write_text
+
+_DOUBT = 0.05
+_SEEDS = 10  # that the page is meant to have
+_NOTE = {
+    "cub": "a linear head to 512 on 256 components of frozen EfficientNet-Lite0 features, 224 pixels",
+    "cars": "the same, cars cropped to their boxes",
+    "icons": "the same at 64 pixels; the demo set",
+    "omniglot": "every sixth training and tenth test character at 16 pixels; a small net trained from nothing",
+}
+
+
+class Set:
+    """The finished runs of one data set, as tables of seeds x classes."""
+
+    def __init__(self, store: Store, title: str, note: str) -> None:
+        self.store, self.title, self.note = store, title, note
+        self.plan: Plan = store.plan()
+        self.seeds = common_seeds(list(self.plan.candidates), self.plan.budget.seeds, store)
+        self._tables: dict[tuple[str, str], ClassTable] = {}
+
+    def table(self, name: str, metric: str) -> ClassTable:
+        """Return a candidate's table of a metric."""
+        key = name, metric
+        if key not in self._tables:
+            self._tables[key] = table_of(self.store, name, self.seeds, metric)
+        return self._tables[key]
+
+    def difference(self, claim: Claim) -> Estimate:
+        """Return by how much the one that is said to be better is better."""
+        return estimate(self.table(claim.better, claim.metric) - self.table(claim.worse, claim.metric))
+
+    def untrained(self) -> str:
+        """Return the recall@1 of the features as they are, without a head; nothing for images."""
+        file = self.plan.data["manifest"]
+        if not file.endswith(".npz"):
+            return ""
+        test = open_data(file).where("test")
+        return f"{100 * retrieval_metrics(features_of_rows(test.rows), test.labels)['recall@1']:.1f}"
+
+    def minutes(self) -> float:
+        """Return the processor minutes of all finished measured runs, without the search."""
+        results = [
+            self.store.result(name, seed) for name in self.plan.candidates for seed in range(self.plan.budget.seeds)
+        ]
+        return sum(result.get("processor_seconds", 0) for result in results if result) / 60
+
+
+def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], times: Path, path: Path) -> None:
+    """Write the page; ``times`` says how long each round of runs took."""
+    sets = [Set(store, titles[key], _NOTE[key]) for key, store in stores.items() if store.plan_path.is_file()]
+    sets = [each for each in sets if each.seeds]
+    lines = [*_head(sets), "", _time_taken(sets, times), *_unfinished(sets, list(titles.values()))]
+    tally: dict[str, int] = {}
+    sections = []
+    for paper in PAPERS:
+        sections += _section(paper, sets, tally)
+    lines += ["", "Verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.items())) + ".", ""]
+    write_text(path, "\n".join([*lines, *sections]).rstrip() + "\n")
+    print(f"Written: {path}")
+
+
+def _head(sets: list[Set]) -> list[str]:
+    lines = [
+        "# The papers' claims, on data that can be run here",
+        "",
+        "Each of the five papers says that its method beats others. This page tests those sentences with many seeds on "
+        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/recipes.md` has recipes for "
+        "those): backbone, resolution and training differ, as said below each table.",
+        "",
+        "Made by this command, which continues where it was stopped (`--report-only` writes the page from what is "
+        "there); every number below comes from it:",
+        "",
+        "```",
+        "python -m benchmarks.claims --cub CUB.npz --cars CARS.npz --omniglot OMNIGLOT.npz --out runs/claims",
+        "```",
+        "",
+        "| set | test classes, queries | seeds | epochs | trained | recall@1 untrained | processor minutes |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in sets:
+        counts = each.table("ProxyAnchor", "recall@1").counts
+        budget = each.plan.budget
+        lines.append(
+            f"| {each.title} | {len(counts)}, {counts.sum():.0f} | {len(each.seeds)} | {budget.epochs} | {each.note} | "
+            f"{each.untrained()} | {each.minutes():.0f} |"
+        )
+    return [
+        *lines,
+        "",
+        "How: all candidates of a set have the same embedder, epochs and data; batches are the paper's where known. "
+        "Losses have the papers' settings. A head's learning rate is the better of two for each candidate, by MAP@R on "
+        "20% of the training classes; the small net has one rate for all. The last epoch is measured once on the test "
+        "classes. A difference is taken seed by seed and class by class; its 95% interval is over seeds and classes "
+        "(`docs/compare.md`), with one seed over classes alone, and then no claim is decided.",
+        "",
+        "The verdict of a claim on a set: **yes** (supported) or **no** (not supported: the opposite holds) where the "
+        "p-value is at most 0.05 after Holm's adjustment for all claims of the paper on that set, else **?** "
+        "(undecided). Differences are in points of the metric, in percent.",
+    ]
+
+
+def _time_taken(sets: list[Set], times: Path) -> str:
+    rounds = [json.loads(line) for line in times.read_text().splitlines()] if times.is_file() else []
+    minutes = sum(each["seconds"] for each in rounds) / 60
+    workers = max((each["workers"] for each in rounds), default=0)
+    runs = sum(len(each.seeds) * len(each.plan.candidates) for each in sets)
+    took = f"Finished rounds took {minutes:.0f} minutes with {workers} workers, " if rounds else ""
+    used = sum(each.minutes() for each in sets)
+    return f"{took}{runs} measured runs are below; they used {used:.0f} processor minutes, without the search."
+
+
+def _unfinished(sets: list[Set], titles: list[str]) -> list[str]:
+    """Return a paragraph on what is still to be run; nothing if all sets have ten seeds."""
+    seeds = {each.title: len(each.seeds) for each in sets}
+    left = [f"{title} has {seeds.get(title, 0)}" for title in titles if seeds.get(title, 0) < _SEEDS]
+    if not left:
+        return []
+    return [
+        "",
+        f"**Not finished:** of {_SEEDS} seeds {', '.join(left)}. With so few, intervals are wide and most "
+        "verdicts open; the same command goes on.",
+    ]
+
+
+def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
+    found = {each.title: [each.difference(claim) for claim in paper.claims] for each in sets}
+    verdicts = {each.title: _verdicts(found[each.title], len(each.seeds)) for each in sets}
+    heads = ["claim", *found, "the paper"]
+    lines = [
+        f"## {paper.title}",
+        "",
+        paper.says,
+        "",
+        "| " + " | ".join(heads) + " |",
+        "| --- |" + " --- |" * (len(heads) - 1),
+    ]
+    for number, claim in enumerate(paper.claims):
+        name = f"{claim.better} > {claim.worse}" + ("" if claim.metric == "recall@1" else f" ({claim.metric})")
+        cells = [f"{_signed(found[title][number])} {verdicts[title][number]}" for title in found]
+        lines.append("| " + " | ".join([name, *cells, claim.paper]) + " |")
+    words = {"**yes**": "supported", "**no**": "not supported", "?": "undecided"}
+    summary = []
+    for title, each in verdicts.items():
+        counts = [f"{each.count(mark)} {word}" for mark, word in words.items() if mark in each]
+        summary.append(f"{title}: {', '.join(counts)}")
+        for mark in each:
+            tally[words[mark]] = tally.get(words[mark], 0) + 1
+    means = _means(paper, sets)
+    return [*lines, "", ". ".join(summary) + ".", "", f"What differs here: {paper.differs}", "", *means, ""]
+
+
+def _means(paper: Paper, sets: list[Set]) -> list[str]:
+    """Return the recall@1 of every candidate of a paper's claims, folded away."""
+    names = list(dict.fromkeys(name for claim in paper.claims for name in (claim.worse, claim.better)))
+    lines = ["<details><summary>recall@1 of each, mean over seeds</summary>", ""]
+    lines += ["| | " + " | ".join(each.title for each in sets) + " |", "| --- |" + " --- |" * len(sets)]
+    for name in names:
+        cells = [f"{100 * each.table(name, 'recall@1').mean:.1f}" for each in sets]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return [*lines, "", "</details>"]
+
+
+def _verdicts(estimates: list[Estimate], seeds: int) -> list[str]:
+    """Return the verdict of each claim; one seed decides nothing, since it does not show how seeds differ."""
+    adjusted = holm([each.p for each in estimates])
+    return [
+        "?" if p > _DOUBT or seeds < 2 else "**yes**" if each.mean > 0 else "**no**"
+        for each, p in zip(estimates, adjusted, strict=True)
+    ]
+
+
+def _signed(found: Estimate) -> str:
+    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"

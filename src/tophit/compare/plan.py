@@ -1,0 +1,183 @@
+"""The plan of a comparison: one typed YAML file that names the data, the embedder, the budget and the candidates."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from tophit.errors import UsageError
+from tophit.recipe import Recipe, make_recipe, read_recipe
+from tophit.recipe.merging import merged
+from tophit.recipe.section import Section
+
+_OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the rest is the plan's
+_SEARCH_SEED = 1_000_003  # no comparison measures with it, so that settings are not found on a measured run's split
+
+
+class Range(Section):
+    """Where a hyper-parameter is searched."""
+
+    low: float = Field(description="The least value.")
+    high: float = Field(description="The largest value.")
+    log: bool = Field(default=False, description="On a logarithmic scale, for learning rates.")
+    whole: bool = Field(default=False, description="Whole numbers only.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Range":
+        if self.low > self.high or (self.log and self.low <= 0):
+            raise ValueError("Expected low <= high, and 0 < low on a logarithmic scale")
+        return self
+
+
+class Candidate(Section):
+    """What is compared: a recipe, a change of it, or sections alone."""
+
+    recipe: str | None = Field(
+        default=None,
+        description=f"A recipe file or a shipped recipe, of which {', '.join(_OF_A_RECIPE)} are taken.",
+    )
+    change: dict[str, Any] = Field(default={}, description="Sections of a recipe, which win over all others.")
+    baseline: bool = Field(default=False, description="What the others are measured against.")
+    search: dict[str, Range | list[Any]] = Field(
+        default={},
+        description="Hyper-parameters to search, by their path: a range, or a list of values.",
+    )
+    note: str = Field(default="", description="A word on it for the table, such as its paper.")
+
+
+class Budget(Section):
+    """What every candidate may spend."""
+
+    seeds: int = Field(default=5, ge=1, description="Runs of each candidate that are measured on the test classes.")
+    trials: int = Field(default=0, ge=0, description="Runs of each candidate's search before; 0: no search.")
+    epochs: int = Field(default=8, ge=1, description="Epochs of every run.")
+    evaluations: int = Field(default=2, ge=1, description="Evaluations on validation classes in every run.")
+
+
+class Plan(Section):
+    """A comparison, whole."""
+
+    title: str = Field(default="Comparison", description="The head of its page.")
+    data: dict[str, Any] = Field(description="The recipe's section data, or its manifest alone.")
+    embedder: dict[str, Any] = Field(default={}, description="The recipe's section embedder, the same for all.")
+    common: dict[str, Any] = Field(default={}, description="Further sections that all candidates share.")
+    budget: Budget = Budget()
+    metric: str = Field(default="recall@1", description="What is compared, on the test classes.")
+    select: str = Field(default="MAP@R", description="What chooses epochs and settings, on validation classes.")
+    metrics: tuple[str, ...] = Field(default=("recall@1", "MAP@R"), description="What is kept of every test query.")
+    candidates: dict[str, Candidate] = Field(description="Name to candidate.", min_length=1)
+
+    @field_validator("data", mode="before")
+    @classmethod
+    def _manifest_alone(cls, value: Any) -> Any:
+        return {"manifest": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Plan":
+        if not isinstance(self.data.get("manifest"), str):
+            raise ValueError("data needs a manifest: a file, a folder, or the set 'icons'")
+        if self.metric not in self.metrics:
+            raise ValueError(f"metric '{self.metric}' must be one of metrics: {', '.join(self.metrics)}")
+        slugs: dict[str, str] = {}
+        for name in self.candidates:
+            other = slugs.setdefault(slug(name), name)
+            if other != name:
+                raise ValueError(f"the candidates '{other}' and '{name}' would share a folder; rename one")
+        return self
+
+    @property
+    def baselines(self) -> list[str]:
+        """The names of the candidates that the others are measured against."""
+        return [name for name, candidate in self.candidates.items() if candidate.baseline]
+
+    def to_yaml(self) -> str:
+        """Return the plan as YAML, every field written out."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def slug(name: str) -> str:
+    """Return a name as that of a folder."""
+    return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "candidate"
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Read a plan from a YAML file; mistakes are named with their paths."""
+    path = Path(path)
+    try:
+        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"There is no plan at {path}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not YAML: {error}") from error
+    if not isinstance(fields, dict):
+        raise UsageError(f"{path} must hold 'data:' and 'candidates:'.")
+    return make_plan(fields, str(path))
+
+
+def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
+    """Return the plan of nested plain values, every candidate's recipe checked."""
+    try:
+        plan = Plan.model_validate(fields)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()
+        ]
+        raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
+    for name, candidate in plan.candidates.items():
+        try:
+            recipe_of(plan, name, 0, _example(candidate))
+        except UsageError as error:
+            raise UsageError(f"{where}: candidate '{name}': {error}") from None
+    return plan
+
+
+def recipe_of(plan: Plan, name: str, seed: int, settings: dict[str, Any]) -> Recipe:
+    """Return the recipe of one measured run: a candidate with a seed and what its search found."""
+    return make_recipe(_fields(plan, name, settings) | {"seed": seed}, "its recipe")
+
+
+def trial_recipe(plan: Plan, name: str, settings: dict[str, Any]) -> Recipe:
+    """Return the recipe of one run of a search, which never looks at the test classes.
+
+    All trials of all candidates have the same seed, so the same validation classes.
+    """
+    fields = merged(_fields(plan, name, settings), {"evaluation": {"test": False, "per_query": False}})
+    return make_recipe(fields | {"seed": _SEARCH_SEED}, "its recipe")
+
+
+def _fields(plan: Plan, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    candidate, epochs = plan.candidates[name], plan.budget.epochs
+    fields: dict[str, Any] = {
+        "log": [],
+        "checkpoint": {"keep": 1},
+        "evaluation": {
+            "every": max(1, epochs // plan.budget.evaluations),
+            "metric": plan.select,
+            "before": False,
+            "per_query": True,
+        },
+        "schedule": {"epochs": epochs},
+    }
+    fields = merged(fields, plan.common)
+    if candidate.recipe is not None:
+        whole = read_recipe(candidate.recipe, data="unused").model_dump(mode="json")
+        fields = merged(fields, {part: whole[part] for part in _OF_A_RECIPE})
+    fields = merged(fields, {"data": plan.data, "embedder": plan.embedder})
+    fields = merged(fields, candidate.change)
+    for path, value in settings.items():
+        *sections, last = path.split(".")
+        change: dict[str, Any] = {last: value}
+        for section in reversed(sections):
+            change = {section: change}
+        fields = merged(fields, change)
+    return fields
+
+
+def _example(candidate: Candidate) -> dict[str, Any]:
+    """Return some settings of a candidate's search, to see whether they make a recipe."""
+    return {
+        path: (round(where.low) if where.whole else where.low) if isinstance(where, Range) else where[0]
+        for path, where in candidate.search.items()
+    }

@@ -1,0 +1,159 @@
+"""What a comparison found: a row a candidate, ranks with ties, and a recommendation in one sentence."""
+
+import statistics
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tophit.compare.plan import Plan
+from tophit.compare.statistics import ClassTable, Estimate, class_table, estimate, holm, ranks
+from tophit.compare.store import Store
+from tophit.errors import TophitError
+
+_DOUBT = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """One candidate: its metrics with intervals over seeds and classes, its rank, and what it cost."""
+
+    name: str
+    note: str
+    baseline: bool
+    rank: int
+    metrics: dict[str, Estimate]
+    difference: Estimate | None  # to the best baseline; none for that itself
+    adjusted_p: float | None  # of the difference, for the number of candidates
+    settings: dict[str, Any]
+    seconds: float  # a run, the median over seeds
+    processor_seconds: float
+    peak_memory: int  # bytes, the largest of the seeds
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A whole comparison."""
+
+    title: str
+    metric: str
+    seeds: int
+    queries: int
+    classes: int
+    best_baseline: str | None
+    rows: list[Row]  # the best first
+    failed: dict[str, str]  # candidate to what went wrong
+    recommendation: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all of it as plain values."""
+        return asdict(self)
+
+
+def summarise(plan: Plan, store: Store) -> Comparison:
+    """Compute a comparison from its finished runs: the seeds that every candidate has; nothing is trained."""
+    failed = _failures(plan, store)
+    names = [name for name in plan.candidates if name not in failed]
+    seeds = common_seeds(names, plan.budget.seeds, store)
+    if not names or not seeds:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+        raise TophitError(f"{store.folder} has no seed that every candidate has finished. {reasons}".strip())
+    tables = {metric: {name: table_of(store, name, seeds, metric) for name in names} for metric in plan.metrics}
+    of_metric = tables[plan.metric]
+    best = max((name for name in names if name in plan.baselines), key=lambda name: of_metric[name].mean, default=None)
+    differences = {} if best is None else {n: estimate(of_metric[n] - of_metric[best]) for n in names if n != best}
+    adjusted = dict(zip(differences, holm([each.p for each in differences.values()]), strict=True))
+    rank = ranks(of_metric)
+    rows = [
+        Row(
+            name,
+            plan.candidates[name].note,
+            plan.candidates[name].baseline,
+            rank[name],
+            {metric: estimate(tables[metric][name]) for metric in plan.metrics},
+            differences.get(name),
+            adjusted.get(name),
+            **_costs(store, name, seeds),
+        )
+        for name in sorted(names, key=lambda name: -of_metric[name].mean)
+    ]
+    counts = of_metric[names[0]].counts
+    return Comparison(
+        plan.title,
+        plan.metric,
+        len(seeds),
+        int(counts.sum()),
+        len(counts),
+        best,
+        rows,
+        failed,
+        recommend(rows, plan.metric, best, len(seeds), len(counts)),
+    )
+
+
+def common_seeds(names: list[str], seeds: int, store: Store) -> list[int]:
+    """Return the seeds that all of these candidates have finished."""
+    return [seed for seed in range(seeds) if all(store.result_path(name, seed).is_file() for name in names)]
+
+
+def table_of(store: Store, name: str, seeds: list[int], metric: str) -> ClassTable:
+    """Return a metric of a candidate's runs as a table of seeds x classes."""
+    found = [store.per_query(name, seed, metric) for seed in seeds]
+    return class_table([values for values, _ in found], found[0][1])
+
+
+def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: int, classes: int) -> str:
+    """Return one plain sentence on what to use, with its evidence. ``rows`` are sorted, the best first."""
+    first = rows[0]
+    tied = [row.name for row in rows[1:] if row.rank == 1]
+    evidence = f"{counted_seeds(seeds)}, {classes} test classes"
+    apart = f"; the data can't tell it from {_listed(tied)}" if tied else ""
+    mean = 100 * first.metrics[metric].mean
+    if best_baseline is None:
+        return f"{first.name}: {metric} {mean:.1f}, the best of {len(rows)}{apart} ({evidence})."
+    if first.difference is None:
+        return f"Stay with {first.name}, a baseline: its {metric}, {mean:.1f}, is the highest{apart} ({evidence})."
+    gain = _gain(first, metric, best_baseline)
+    if (first.adjusted_p or 0.0) <= _DOUBT:
+        return f"{gain}{apart} ({evidence})."
+    return (
+        f"Stay with {best_baseline}: no candidate is better beyond doubt, the highest is {gain} "
+        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} comparisons)."
+    )
+
+
+def counted_seeds(seeds: int) -> str:
+    """Return a number of seeds in words."""
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _gain(row: Row, metric: str, baseline: str) -> str:
+    found = row.difference
+    assert found is not None
+    return (
+        f"{row.name}: {100 * found.mean:+.1f} {metric} over {baseline}, the best baseline, interval "
+        f"{100 * found.low:+.1f} to {100 * found.high:+.1f}"
+    )
+
+
+def _listed(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def _failures(plan: Plan, store: Store) -> dict[str, str]:
+    found = {}
+    for name in plan.candidates:
+        for seed in range(plan.budget.seeds):
+            result = store.result(name, seed)
+            if result is not None and "error" in result:
+                found[name] = f"seed {seed}: {result['error']}"
+    return found
+
+
+def _costs(store: Store, name: str, seeds: list[int]) -> dict[str, Any]:
+    results = [found for seed in seeds if (found := store.result(name, seed)) is not None]
+    return {
+        "settings": results[0]["settings"],
+        "seconds": statistics.median(result["seconds"] for result in results),
+        "processor_seconds": statistics.median(result["processor_seconds"] for result in results),
+        "peak_memory": max(result["peak_memory"] for result in results),
+    }

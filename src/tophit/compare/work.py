@@ -1,0 +1,111 @@
+"""Workers: processes that take jobs of a comparison until none is left, on one machine or many."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tophit.compare.jobs import Job, do_job, is_ready, jobs_of
+from tophit.compare.plan import Plan
+from tophit.compare.store import Store
+from tophit.errors import Interrupted, TophitError
+from tophit.progress import View
+
+_WAIT = 0.3  # seconds between looks at what others do
+
+
+def work(folder: str | Path, storage: str | None = None, parent: int | None = None) -> int:
+    """Do jobs of the comparison in a folder until all are done, and return how many this process did.
+
+    With ``parent`` it also ends, between jobs, when that process is no longer its parent: it was killed.
+    """
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    store = Store(Path(folder))
+    plan = store.plan()
+    place = storage or default_storage(store)
+    left = [job for job in jobs_of(plan) if not job.is_done(store)]
+    done = 0
+    while left and parent in (None, os.getppid()):
+        job = _take(left, plan, store, place)
+        done += job is not None
+        left = [each for each in left if not each.is_done(store)]
+        if job is None and left:
+            time.sleep(_WAIT)  # others hold what is left, or it waits for them
+    return done
+
+
+def default_storage(store: Store) -> str:
+    """Return where Optuna keeps its trials: a journal in the comparison's folder, which machines may share."""
+    return str(store.folder / "search.journal")
+
+
+def _take(left: list[Job], plan: Plan, store: Store, storage: str) -> Job | None:
+    """Do the first job that is ready and nobody's; return it, or None if there was none."""
+    for job in left:
+        if job.is_done(store) or not is_ready(job, plan, store):
+            continue
+        with store.lock(job.name, job.label) as mine:
+            if mine and not job.is_done(store):  # it may have been finished since
+                do_job(job, plan, store, storage)
+                return job
+    return None
+
+
+def run_workers(plan: Plan, store: Store, workers: int, storage: str | None, view: View) -> None:
+    """Start worker processes, each on one thread, show their progress, and wait until all jobs are done."""
+    jobs = list(jobs_of(plan))
+    left = [job for job in jobs if not job.is_done(store)]
+    if not left:
+        return
+    if len(left) < len(jobs):
+        view.note(f"{len(jobs) - len(left)} of {len(jobs)} runs are there already; {len(left)} to go.")
+    command = [sys.executable, "-m", "tophit.compare.worker", str(store.folder), storage or default_storage(store)]
+    command.append(str(os.getpid()))
+    environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    processes = [
+        subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(min(workers, len(left)))
+    ]
+    try:
+        for _ in view.track("Runs")(_finished(left, processes, store), len(left)):
+            pass
+    except KeyboardInterrupt:
+        raise Interrupted(f"Stopped; what is finished is kept. Continue with: tophit compare {store.folder}") from None
+    finally:
+        _end(processes)
+
+
+def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store) -> Iterator[Job]:
+    """Yield every job as it is done; raise if a worker failed and none is left to go on."""
+    while left:
+        still = []
+        for job in left:
+            if job.is_done(store):
+                yield job
+            else:
+                still.append(job)
+        left = still
+        if left and all(process.poll() is not None for process in processes):
+            codes = {process.returncode for process in processes} - {0}
+            if codes or not all(job.is_done(store) for job in left):
+                raise TophitError(
+                    f"All workers ended (codes {sorted(codes)}) with {len(left)} runs to go; see above. "
+                    f"Continue with: tophit compare {store.folder}"
+                )
+        time.sleep(_WAIT)
+
+
+def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    """Ask workers to stop, which writes a checkpoint, and wait for them."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    for process in processes:
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
