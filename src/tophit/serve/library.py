@@ -1,0 +1,224 @@
+"""What a server knows and answers with: a model and its index, perhaps a second of each, and their pictures."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tophit.errors import UsageError
+from tophit.serve import opaque
+from tophit.serve.decode_pool import DecodePool
+from tophit.serve.embedding_map import EmbeddingMap, make_map
+from tophit.serve.guard import stages
+from tophit.serve.limits import Limits
+from tophit.serve.metrics import Metrics
+from tophit.serve.pictures import Thumbnails, Uploads
+from tophit.serve.problems import Problem
+from tophit.serve.side import Side
+from tophit.serve.survey import Survey, survey
+from tophit.serve.worst import Worst, find_worst
+
+_OWN_FOLDER = "serve"
+_REFRESH_SECONDS = 2.0
+_HIDDEN = ("path", "box")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a server is to serve."""
+
+    folder: Path
+    against: Path | None = None
+    run: Path | None = None
+    images: Path | None = None
+    writable: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class Library:
+    """Everything behind the routes. Made before the event loop runs; ``start`` and ``close`` belong to the loop."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.limits = wish.limits
+        self.metrics = Metrics()
+        self.stopping = False
+        self.first = Side(wish.folder, wish.writable, self.limits, self.metrics, _name(wish.folder))
+        self.second: Side | None = None
+        try:
+            if wish.against is not None:
+                self.second = Side(wish.against, False, self.limits, self.metrics, _name(wish.against))
+            self.run = _run_facts(wish.run, self.first.model) if wish.run is not None else None
+        except BaseException:
+            self.close_sides()
+            raise
+        self.own_folder = wish.folder / _OWN_FOLDER
+        self.key = opaque.kept_key(self.own_folder / "key")
+        least = max(side.catalogue.embedder.preprocessing.least_side for side in self.sides)
+        self.pool = DecodePool(self.limits, least)
+        self.uploads = Uploads(self.limits.uploads)
+        self.thumbnails = Thumbnails(self.pool, self.roots)
+        self.survey = Survey(len(self.first.index), {}, None, [])
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._jobs: dict[str, asyncio.Task[Any]] = {}
+        self._surveyed = ""
+
+    @property
+    def sides(self) -> list[Side]:
+        """The models that are served."""
+        return [self.first] if self.second is None else [self.first, self.second]
+
+    def identity(self) -> tuple[str, str]:
+        """Return the model's id and the index' version."""
+        return self.first.model, self.first.version
+
+    def roots(self) -> list[Path]:
+        """Return the folders inside which pictures are served."""
+        root = self.wish.images or self.survey.root
+        return [self.own_folder / "images", *([root] if root is not None else [])]
+
+    async def start(self) -> None:
+        """Learn what the index holds and go on watching it."""
+        await self._look()
+        task = asyncio.create_task(self._watch())
+        self._tasks.add(task)
+
+    async def close(self) -> None:
+        """Stop watching, end the processes, flush and close the indexes."""
+        for task in [*self._tasks, *self._jobs.values()]:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await self.pool.close()
+        await asyncio.to_thread(self.close_sides)
+
+    def close_sides(self) -> None:
+        """Close the indexes."""
+        for side in self.sides:
+            side.close()
+
+    async def _look(self) -> None:
+        """Make the survey; the folder of the images stays as it was found at the start."""
+        version = self.first.version
+        made = await self.first.call(lambda: survey(self.first.index.items(), len(self.first.index)))
+        if self._surveyed:
+            made.root = self.survey.root
+        self.survey, self._surveyed = made, version
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            for side in self.sides:
+                await side.refresh()
+            if self.first.version != self._surveyed:
+                await self._look()
+                await asyncio.sleep(10 * _REFRESH_SECONDS)  # a pass over a great index is not for every write
+
+    def public_id(self, item_id: str) -> str:
+        """Return an item's id as clients see it: a path without the folder of the images."""
+        root = self.wish.images or self.survey.root
+        if root is not None and item_id.startswith(f"{root}{os.sep}"):
+            return item_id[len(str(root)) + 1 :]
+        return item_id
+
+    def inner_id(self, name: str) -> str:
+        """Return the id under which a client's item is written: as it is, or the path that it is short for."""
+        root = self.wish.images or self.survey.root
+        return f"{root}{os.sep}{name}" if root is not None and (root / name).is_file() else name
+
+    async def inner_ids(self, side: Side, ids: Sequence[str]) -> list[str]:
+        """Return the ids of the index behind those that clients gave, or raise a Problem for one that is not there."""
+        root = self.wish.images or self.survey.root
+        long = [f"{root}{os.sep}{name}" if root is not None else name for name in ids]
+        found = await side.call(side.index.get, [*ids, *long])
+        chosen: list[str] = []
+        for name, other, one, two in zip(ids, long, found[: len(ids)], found[len(ids) :], strict=True):
+            if one is None and two is None:
+                raise Problem(404, f"The index has no item '{name}'.")
+            chosen.append(name if one is not None else other)
+        return chosen
+
+    def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return an item as clients see it; no vector, no path."""
+        shown = {name: value for name, value in metadata.items() if name not in _HIDDEN}
+        address = f"/thumbnails/{opaque.seal(self.key, item_id)}" if "path" in metadata else None
+        return {
+            "id": self.public_id(item_id),
+            "label": None if (label := metadata.get("label")) is None else str(label),
+            "metadata": shown,
+            "thumbnail": address,
+        }
+
+    def envelope(self, side: Side) -> dict[str, Any]:
+        """Return what every answer carries."""
+        times = {f"{name}_ms": round(1000 * seconds, 3) for name, seconds in stages().items()}
+        return {"model": side.model, "index": side.version, "times": times}
+
+    async def thumbnail(self, name: str, size: int) -> bytes:
+        """Return the picture behind an opaque name."""
+        item_id = opaque.unseal(self.key, name)
+        if item_id is None:
+            raise Problem(404, "There is no such picture.")
+        for side in self.sides:
+            found = (await side.call(side.index.get, [item_id]))[0]
+            if found is not None:
+                return await self.thumbnails.get(found.metadata, size)
+        raise Problem(404, "This item is gone.")
+
+    async def map(self) -> EmbeddingMap | None:
+        """Return the map, or None while it is being made."""
+        return await self._made("map", lambda: make_map(self.first.index, self.own_folder, self.first.version))
+
+    async def worst(self) -> Worst | None:
+        """Return the worst queries, or None while they are looked for."""
+        return await self._made("worst", lambda: find_worst(self.first.index))
+
+    async def _made(self, name: str, make: Any) -> Any:
+        """Return what a thread makes once for each version of the index; None if that takes longer than a moment."""
+        key = f"{name} {self.first.version}"
+        if key not in self._jobs:
+            for old in [job for job in self._jobs if job.startswith(f"{name} ") and self._jobs[job].done()]:
+                if self.wish.writable:  # with writes going on, yesterday's map is better than none
+                    return self._jobs[old].result()
+                del self._jobs[old]
+            self._jobs[key] = asyncio.create_task(asyncio.to_thread(make))
+        with suppress(TimeoutError):
+            return await asyncio.wait_for(asyncio.shield(self._jobs[key]), 1.0)
+        return None
+
+    def about(self) -> dict[str, Any]:
+        """Return what a page needs to know before the first search."""
+        return {
+            "name": self.first.name,
+            "items": len(self.first.index),
+            "dim": self.first.index.dim,
+            "against": self.second.name if self.second else None,
+            "run": self.run,
+            "writable": self.wish.writable,
+            "fields": [facts.plain() for facts in self.survey.fields.values()],
+            "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
+        }
+
+
+def _name(folder: Path) -> str:
+    """Return what an index is called: its folder's name, with the run's before a plain 'index'."""
+    full = folder.absolute()
+    return f"{full.parent.name}/{full.name}" if full.name == "index" else full.name
+
+
+def _run_facts(run: Path, model: str) -> dict[str, Any]:
+    """Return a run's name and its measured metrics, refusing one whose model did not make the index."""
+    import json
+
+    from tophit.models.embedder import load
+
+    if load(run).fingerprint() != model:
+        raise UsageError(
+            f"The index was not made by the model of {run}; serve the index of that run, or leave --run out."
+        )
+    result = run / "result.json"
+    test = json.loads(result.read_text(encoding="utf-8")).get("test", {}) if result.is_file() else {}
+    return {"name": run.absolute().name, "metrics": {k: v for k, v in test.items() if isinstance(v, (int, float))}}
