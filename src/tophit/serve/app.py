@@ -95,13 +95,11 @@ def _add_search(app: FastAPI, library: Library) -> None:
         text, files = await read_body(request, library.limits, "query")
         return _plain(await search(library, parse(SearchRequest, text), files))
 
-    if library.second is not None:
-
-        @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
-        async def compare_(request: Request) -> Response:
-            """Search by both models and say how the ranks differ."""
-            text, files = await read_body(request, library.limits, "query")
-            return _plain(await compare(library, parse(SearchRequest, text), files))
+    @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
+    async def compare_(request: Request) -> Response:
+        """Search by both models and say how the ranks differ; needs a server started with --against."""
+        text, files = await read_body(request, library.limits, "query")
+        return _plain(await compare(library, parse(SearchRequest, text), files))
 
 
 def _add_items(app: FastAPI, library: Library) -> None:

@@ -50,9 +50,8 @@ class DecodePool:
         side of the picture to be encoded.
         """
         least = max(self._least_side, webp) if webp else self._least_side
-        return await self._decode(
-            data, {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}, least, name
-        )
+        wish = {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}
+        return await self._decode(data, wish, least, name)
 
     async def thumbnail(self, data: bytes, side: int, within: Sequence[float] | None = None) -> bytes:
         """Return a picture encoded anew, its long side at most ``side``."""

@@ -4,6 +4,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def coordinates(vectors: np.ndarray) -> tuple[np.ndarray, str]:
     if count < 20 or start.shape[1] < 2:
         return _scaled(start), "PCA"
     spread = start / max(float(start[:, 0].std()), 1e-12) * 1e-4
-    model = TSNE(perplexity=min(30, (count - 1) / 3), metric="cosine", initialization=spread, random_state=0, n_jobs=1)
+    model: Any = TSNE(perplexity=min(30, (count - 1) // 3), metric="cosine", random_state=0, n_jobs=1)
+    model.initialization = spread  # declared as a name only
     return _scaled(np.asarray(model.fit(vectors))), "t-SNE"
 
 

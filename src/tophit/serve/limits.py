@@ -1,7 +1,7 @@
 """What a server allows. Every limit has a default, can be set, and answers with a sentence when it is met."""
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 from tophit.errors import UsageError
 
@@ -52,8 +52,8 @@ class Limits:
     @classmethod
     def parse(cls, texts: list[str]) -> Self:
         """Read limits as typed, such as ``k=100``."""
-        kinds = {field.name: type(field.default) for field in fields(cls)}
-        given: dict[str, float] = {}
+        kinds: dict[str, Any] = {field.name: type(field.default) for field in fields(cls)}
+        given: dict[str, Any] = {}
         for text in texts:
             name, sign, value = text.partition("=")
             if name not in kinds or not sign:
@@ -64,4 +64,4 @@ class Limits:
                 given[name] = kinds[name](value.replace("_", ""))
             except ValueError:
                 raise UsageError(f"The limit {name} is a number, not '{value}'.") from None
-        return cls(**given)  # type: ignore[arg-type]
+        return cls(**given)

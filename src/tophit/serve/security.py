@@ -1,4 +1,4 @@
-"""Who may ask: tokens with scopes, the hosts and origins that are believed, and headers that keep a browser in bounds."""
+"""Who may ask: tokens with scopes, the hosts and origins that are believed, headers that bind a browser."""
 
 import base64
 import hashlib
@@ -121,7 +121,7 @@ def cookie_token(text: str) -> str:
 
 
 def security_headers(scripts: Collection[str]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every answer; ``scripts`` are the page's inline scripts (its import map), allowed by hash."""
+    """Return the headers of every answer; the page's inline scripts are allowed by their hashes."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(["'self'", *(f"'sha256-{value}'" for value in hashes)])
     policy = (

@@ -25,7 +25,7 @@ class WorstQuery:
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst queries, worst first; how many were tried; labels that are taken for one another; means over queries."""
+    """The worst queries, worst first; how many were tried; labels taken for one another; means over queries."""
 
     tried: int
     queries: list[WorstQuery]
