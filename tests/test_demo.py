@@ -43,7 +43,7 @@ def test_the_demo_goes_from_fonts_to_a_search_and_reuses_what_is_there(tmp_path:
 @pytest.mark.slow
 def test_the_demo_as_the_user_gets_it(tmp_path: Path, tophit: Callable) -> None:
     """Must show 2: above the pretrained backbone by a margin far outside the 95% interval."""
-    printed = tophit("demo", "--out", tmp_path / "demo", timeout=1200).stdout
+    printed = tophit("demo", "--no-serve", "--out", tmp_path / "demo", timeout=1200).stdout
     check_results(tmp_path / "demo", printed)
     before = json.loads((tmp_path / "demo" / "before.json").read_text())["pretrained backbone, no head"]
     trained = json.loads((tmp_path / "demo" / "result.json").read_text())["test"]["recall@1"]

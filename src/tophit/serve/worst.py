@@ -8,7 +8,7 @@ from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.worst import worst_queries
 from tophit.search.index import Index
 
-MOST_QUERIES = 2000
+MOST_QUERIES = 5000
 _SHOWN = 60
 _RESULTS = 12
 

@@ -13,6 +13,7 @@ import { Worst } from "./worst.js";
 
 const { about, answer, busy, change, hasQuery, needsToken, notice, sample, search } = state;
 const RERANKINGS = { "": "as found", "alpha-qe": "query expansion", "k-reciprocal": "k-reciprocal" };
+const wide = matchMedia("(min-width: 821px)"); // on a phone the options wait behind a line
 const VIEWS = { search: "Search", map: "Map", worst: "Worst queries" };
 
 function Header() {
@@ -63,6 +64,7 @@ function Query() {
           <${Picture} item=${items.get(name) ?? { id: name, label: name }} size=${160} />
           <button aria-label="Remove ${items.get(name)?.label ?? name}" onClick=${() => state.steer(side, name)}>×</button></li>`)}</ul>`)}
     </div>`}
+    <details class="more" open=${wide.matches}><summary>Filters and options</summary>
     <${Filters} />
     <div class="options">
       <label>Results <input id="k" type="number" min="1" max=${about.value?.limits.k ?? 1000} value=${search.value.k}
@@ -71,7 +73,7 @@ function Query() {
         ${Object.entries(RERANKINGS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label>
       ${about.value?.against && html`<label class="switch"><input id="compare" type="checkbox" checked=${search.value.compare}
         onChange=${(event) => change({ compare: event.target.checked })} /> Compare with ${about.value.against}</label>`}
-    </div>
+    </div></details>
     ${hasQuery(search.value) && html`<button class="plain wide" onClick=${state.startOver}>Start over</button>`}
   </section>`;
 }
@@ -84,7 +86,7 @@ function Found() {
       <${Grid} items=${sample.value} label="Some items of the index" /></div>`;
   }
   if (!found) return html`<div class="found"><p class="waiting" role="status">${busy.value ? "Searching …" : ""}</p></div>`;
-  const times = Object.entries(found.times).filter(([, ms]) => ms > 0).map(([name, ms]) => `${name.replace("_ms", "")} ${ms.toFixed(1)} ms`);
+  const times = Object.entries(found.times).filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name.replace("_ms", "")} ${ms.toFixed(1)} ms`);
   const asked = found.queries?.[0].query;
   const results = found.queries?.[0].results;
   return html`<div class="found ${busy.value ? "busy" : ""}">

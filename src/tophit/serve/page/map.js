@@ -90,8 +90,7 @@ export function EmbeddingMap() {
         <button aria-label="Show all" onClick=${() => scatter.current?.reset()}>⤢</button>
         <button aria-label="Lasso" aria-pressed=${lasso} title="Draw around points (or hold Shift)" onClick=${toggle}>◌ Lasso</button>
       </div>
-      ${facts && html`<p class="map-facts">${facts.count.toLocaleString("en")} of ${(about.value?.items ?? facts.count).toLocaleString("en")} items ·
-        ${facts.labels.length} labels · ${facts.method}</p>`}
+      ${facts && html`<p class="map-facts">${facts.count.toLocaleString("en")} of ${(about.value?.items ?? facts.count).toLocaleString("en")} items · ${facts.labels.length} labels · ${facts.method}</p>`}
       ${hint && html`<div class="hint" style=${{ left: `${hint.x}px`, top: `${hint.y}px` }}>
         ${picture(hint.item, 160) && html`<img src=${picture(hint.item, 160)} alt="" />`}<span>${hint.item.label ?? hint.item.id}</span></div>`}
     </div>
