@@ -131,8 +131,10 @@ class Server:
                     return
             except httpx.TransportError:
                 time.sleep(0.1)
+        self.process.kill()
+        said = self.process.stdout.read() if self.process.stdout else ""
         self.stop()
-        raise RuntimeError(self.process.stdout.read() if self.process.stdout else "")
+        raise RuntimeError(said)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
@@ -141,6 +143,8 @@ class Server:
             return self.process.wait(40)
         finally:
             self.process.kill()
+            if self.process.stdout is not None:
+                self.process.stdout.close()
 
 
 @pytest.fixture

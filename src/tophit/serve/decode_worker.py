@@ -120,6 +120,7 @@ def main() -> None:
     memory = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    Image.MAX_IMAGE_PIXELS = None  # our own limits are checked first, and say what is wrong
     Image.init()  # the plugins, before files can't be opened any more
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,468 @@
+"""The page in headless Chromium: every action, by mouse, finger and keyboard, against a real server."""
+
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from tests.serve.served import READ, Place, Server, encoded
+
+from conftest import draw_picture
+
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+FIRST = "class 2/3.png"
+BY_FIRST = "/?id=class%202%2F3.png"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = os.environ.get("TOPHIT_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.fail("There is no Chromium; make browser installs it.")
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def server(served: Place) -> Iterator[Server]:
+    made = Server(served.index, "--against", served.other)
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def page(browser: Browser, server: Server) -> Iterator[Page]:
+    """A page on which no script may fail and no other host be asked."""
+    context = browser.new_context(base_url=server.url, viewport={"width": 1200, "height": 900})
+    made = context.new_page()
+    made.set_default_timeout(15_000)
+    wrong: list[str] = []
+    made.on("pageerror", lambda error: wrong.append(str(error)))
+    made.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)
+    made.on("request", lambda asked: None if asked.url.startswith((server.url, "blob:")) else wrong.append(asked.url))
+    yield made
+    context.close()
+    assert wrong == []
+
+
+def results(page: Page) -> list[str]:
+    """The ids of the results, once they are there."""
+    page.locator(".grid[aria-label='Results'] .card").first.wait_for()
+    return page.locator(".grid[aria-label='Results'] .card").evaluate_all("all => all.map(one => one.dataset.id)")
+
+
+def asked(page: Page) -> dict[str, list[str]]:
+    return parse_qs(urlsplit(page.url).query)
+
+
+def give(page: Page, event: str, name: str, data: bytes) -> None:
+    """Let the page see a drop or a paste of a file, as a browser would tell it."""
+    page.evaluate(
+        """([event, name, text]) => {
+            const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+            const transfer = new DataTransfer();
+            transfer.items.add(new File([bytes], name, { type: "image/png" }));
+            const made = event === "paste"
+                ? new ClipboardEvent("paste", { clipboardData: transfer, bubbles: true })
+                : new DragEvent(event, { dataTransfer: transfer, bubbles: true, cancelable: true });
+            document.body.dispatchEvent(made);
+        }""",
+        [event, name, base64.b64encode(data).decode()],
+    )
+
+
+def test_it_begins_with_some_items_and_a_click_searches_from_one(page: Page) -> None:
+    page.goto("/")
+    sample = page.locator(".grid[aria-label='Some items of the index'] .card")
+    expect(sample).to_have_count(48)
+    sample.nth(10).locator(".open").click()
+    found = results(page)
+    assert len(found) == 24
+    first = page.locator(".grid .card").first
+    expect(first.locator(".name")).to_contain_text("class")
+    assert re.fullmatch(r"[01]\.\d{3}", first.locator(".score").inner_text())
+    images = page.locator(".grid .card img")
+    assert images.first.evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
+    first.locator(".open").click()  # and on from a result
+    expect(page.locator(".asked-name")).to_contain_text(found[0])
+    assert asked(page)["id"] == [found[0]]
+    page.go_back()
+    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=found[0])
+    assert results(page) == found
+
+
+@pytest.mark.parametrize("way", ["drop", "paste", "pick"])
+def test_a_picture_by_drop_paste_or_choice(page: Page, served: Place, way: str) -> None:
+    data = (served.images / FIRST).read_bytes()
+    page.goto("/")
+    page.locator(".grid .card").first.wait_for()
+    if way == "pick":
+        page.locator("#pick").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": data})
+    else:
+        if way == "drop":
+            give(page, "dragover", "a.png", data)
+            expect(page.locator(".dropping")).to_be_visible()
+        give(page, way, "a.png", data)
+    assert results(page)[0] == FIRST
+    expect(page.locator(".dropping")).to_be_hidden()
+    name = asked(page)["upload"][0]
+    page.reload()  # the state is in the address
+    assert results(page)[0] == FIRST
+    assert asked(page)["upload"] == [name]
+
+
+def test_two_pictures_are_one_query_and_a_text_is_none(page: Page) -> None:
+    page.goto("/")
+    files = [{"name": f"{n}.png", "mimeType": "image/png", "buffer": encoded(draw_picture(n, 70))} for n in (1, 2)]
+    page.locator("#pick").set_input_files(files)
+    assert results(page)
+    expect(page.locator(".several img")).to_have_count(2)
+    assert len(asked(page)["upload"]) == 2
+    page.locator("#pick").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"hello"})
+    expect(page.get_by_role("alert")).to_contain_text("no picture")
+    page.locator("#pick").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": b"hello"})
+    expect(page.get_by_role("alert")).to_contain_text("not a JPEG, PNG or WebP")
+
+
+def test_a_box_searches_by_a_part_and_a_click_takes_it_away(page: Page) -> None:
+    page.goto(BY_FIRST)
+    whole = results(page)
+    area = page.locator(".crop").bounding_box()
+    assert area
+    with page.expect_response("**/search") as told:
+        page.mouse.move(area["x"] + 0.3 * area["width"], area["y"] + 0.3 * area["height"])
+        page.mouse.down()
+        page.mouse.move(area["x"] + 0.6 * area["width"], area["y"] + 0.5 * area["height"], steps=4)
+        page.mouse.move(area["x"] + 0.8 * area["width"], area["y"] + 0.7 * area["height"], steps=4)
+        page.mouse.up()
+    box = json.loads(told.value.request.post_data or "")["box"]
+    assert box == pytest.approx([0.3, 0.3, 0.8, 0.7], abs=0.02)
+    expect(page.locator(".box")).to_be_visible()
+    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id !== name", arg=whole[0])
+    page.reload()
+    expect(page.locator(".box")).to_be_visible()
+    page.get_by_role("button", name="Use the whole picture").click()
+    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=whole[0])
+    expect(page.locator(".box")).to_have_count(0)
+
+
+def test_like_and_dislike_steer(page: Page) -> None:
+    page.goto(BY_FIRST)
+    before = results(page)
+    with page.expect_response("**/search") as told:
+        page.locator(".card").nth(3).hover()
+        page.locator(".card").nth(3).get_by_role("button", name="More like").click()
+    assert json.loads(told.value.request.post_data or "")["like"] == [before[3]]
+    expect(page.locator(f".grid .card[data-id='{before[3]}']")).to_have_count(0)  # an example is no result
+    page.wait_for_function("() => !document.querySelector('.busy')")
+    second = results(page)[1]
+    page.locator(".grid .card").nth(1).hover()
+    page.locator(".grid .card").nth(1).get_by_role("button", name="Less like").click()
+    expect(page.locator(".examples.like li")).to_have_count(1)
+    expect(page.locator(".examples.unlike li")).to_have_count(1)
+    assert (asked(page)["like"], asked(page)["unlike"]) == ([before[3]], [second])
+    page.locator(".examples.unlike button").click()
+    page.locator(".examples.like button").click()
+    expect(page.locator(".examples")).to_have_count(0)
+    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=before[0])
+    assert results(page) == before
+
+
+def test_filters_by_value_and_by_range(page: Page) -> None:
+    page.goto(BY_FIRST)
+    results(page)
+    page.get_by_label("Filter", exact=True).select_option("label")
+    for value in ("class 1", "class 2"):
+        page.get_by_label("Value of label").fill(value)
+        page.get_by_role("button", name="Add").click()
+    expect(page.locator(".chip")).to_contain_text("label in class 1 or class 2")
+    expect(page.locator(".grid .card")).to_have_count(11)
+    page.get_by_label("Filter", exact=True).select_option("price")
+    page.get_by_label("Comparison").select_option("lt")
+    page.get_by_label("Value of price").fill("13")
+    page.get_by_role("button", name="Add").click()
+    expect(page.locator(".grid .card")).to_have_count(3)
+    assert json.loads(asked(page)["where"][0]) == {"label": ["class 1", "class 2"], "price": {"lt": 13}}
+    page.reload()
+    expect(page.locator(".chip")).to_have_count(2)
+    page.get_by_role("button", name="Remove the filter label").click()
+    page.get_by_role("button", name="Remove the filter price").click()
+    expect(page.locator(".grid .card")).to_have_count(24)
+
+
+def test_number_of_results_and_order(page: Page) -> None:
+    page.goto(BY_FIRST)
+    results(page)
+    page.get_by_label("Results", exact=True).fill("7")
+    page.get_by_label("Results", exact=True).press("Enter")
+    expect(page.locator(".grid .card")).to_have_count(7)
+    with page.expect_response("**/search") as told:
+        page.get_by_label("Order").select_option("alpha-qe")
+    assert json.loads(told.value.request.post_data or "")["rerank"] == ["alpha-qe"]
+    assert asked(page) == {"id": [FIRST], "k": ["7"], "rerank": ["alpha-qe"]}
+
+
+def test_two_models_side_by_side_with_rank_changes(page: Page) -> None:
+    page.goto(f"{BY_FIRST}&k=12")
+    results(page)
+    with page.expect_response("**/compare") as told:
+        page.get_by_label("Compare with other").check()
+    answer = told.value.json()
+    right = page.get_by_role("list", name="Results of other").get_by_role("listitem")
+    left = page.get_by_role("list", name="Results of index").get_by_role("listitem")
+    expect(right).to_have_count(12)
+    for place, hit in enumerate(answer["second"]["results"]):
+        change = answer["changes"][hit["id"]]
+        words = (
+            "new" if change is None else "same" if not change else f"up {change}" if change > 0 else f"down {-change}"
+        )
+        expect(right.nth(place).locator(".badge")).to_contain_text(words)
+    for place, hit in enumerate(answer["first"]["results"]):
+        expect(left.nth(place).locator(".badge")).to_contain_text("lost" if hit["id"] in answer["lost"] else "to ")
+    expect(page.locator(".lines path")).to_have_count(answer["shared"])
+    expect(page.locator(".facts")).to_contain_text(f"{answer['shared']} of 12 in common")
+    right.nth(1).get_by_role("button").click()
+    expect(page.locator(".asked-name")).to_contain_text(answer["second"]["results"][1]["id"])
+    assert asked(page)["compare"] == ["1"]
+
+
+def test_the_worst_queries(page: Page) -> None:
+    page.goto("/")
+    page.get_by_role("link", name="Worst queries").click()
+    rows = page.locator(".worst-list > li")
+    rows.first.wait_for()
+    assert rows.count() == 48
+    expect(rows.first).to_contain_text("first right at rank")
+    assert page.locator(".strip li.wrong").count() > 0
+    expect(page.locator(".fact").first).to_contain_text("recall@1")
+    confusion = page.locator(".confusions button").first
+    label = confusion.locator("span").first.inner_text()
+    confusion.click()
+    assert {text.split()[1] for text in page.locator(".story p b").all_inner_texts()} == {label.split()[1]}
+    name = rows.first.locator(".query").get_attribute("aria-label")
+    rows.first.locator(".query").click()
+    expect(page.locator(".asked-name")).to_contain_text((name or "").removeprefix("Search from "))
+
+
+def open_map(page: Page) -> tuple[float, float]:
+    page.goto("/?view=map")
+    page.locator(".map-facts").wait_for(timeout=60_000)
+    area = page.locator(".map canvas").bounding_box()
+    assert area
+    return area["x"], area["y"]
+
+
+def test_the_map_zooms_shows_a_thumbnail_and_searches_by_a_click(page: Page) -> None:
+    left, top = open_map(page)
+    x, y = page.evaluate("tophitMap.place(17)")
+    page.mouse.move(left + x, top + y)
+    expect(page.locator(".hint span")).to_contain_text("class")
+    assert page.locator(".hint img").evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
+    page.mouse.wheel(0, -600)
+    page.wait_for_function(
+        "([x, y]) => Math.hypot(...tophitMap.place(17).map((v, n) => v - [x, y][n])) < 2", arg=[x, y]
+    )
+    far = page.evaluate(
+        "Math.hypot(tophitMap.place(17)[0] - tophitMap.place(40)[0], tophitMap.place(17)[1] - tophitMap.place(40)[1])"
+    )
+    page.get_by_role("button", name="Show all").click()
+    near = page.evaluate(
+        "Math.hypot(tophitMap.place(17)[0] - tophitMap.place(40)[0], tophitMap.place(17)[1] - tophitMap.place(40)[1])"
+    )
+    assert far > 1.5 * near
+    page.get_by_role("button", name="Zoom in").click()
+    page.mouse.move(left + 300, top + 300)
+    page.mouse.down()
+    before = page.evaluate("tophitMap.place(17)")
+    page.mouse.move(left + 360, top + 320, steps=5)
+    page.mouse.up()
+    assert page.evaluate("tophitMap.place(17)") == pytest.approx([before[0] + 60, before[1] + 20], abs=4)  # panned
+    page.get_by_role("button", name="Show all").click()
+    x, y = page.evaluate("tophitMap.place(17)")
+    page.mouse.move(left + x, top + y)
+    label = page.locator(".hint span").inner_text()
+    page.mouse.click(left + x, top + y)
+    expect(page.locator(".asked-name")).to_contain_text(label)
+
+
+@pytest.mark.parametrize("way", ["button", "shift"])
+def test_a_lasso_shows_what_is_inside_and_searches_by_it(page: Page, way: str) -> None:
+    left, top = open_map(page)
+    size = page.locator(".map canvas").bounding_box()
+    assert size
+    middle = size["width"] / 2
+    inside = page.evaluate(
+        "middle => [...Array(48).keys()].filter((row) => tophitMap.place(row)[0] < middle).length", middle
+    )
+    if way == "button":
+        page.get_by_role("button", name="Lasso").click()
+    else:
+        page.keyboard.down("Shift")
+    corners = [(2, 2), (middle, 2), (middle, size["height"] - 3), (2, size["height"] - 3)]
+    if way == "button":
+        corners = [(2, 60), (300, 60), (300, 2), (middle, 2), *corners[2:]]  # around the buttons of the map
+    else:
+        corners = [(2, 60), (300, 60), (300, 2), (middle, 2), *corners[2:]]
+    page.mouse.move(left + corners[0][0], top + corners[0][1])
+    page.mouse.down()
+    for x, y in corners[1:]:
+        page.mouse.move(left + x, top + y, steps=3)
+    page.mouse.up()
+    if way == "shift":
+        page.keyboard.up("Shift")
+    expect(page.locator(".chosen h2")).to_contain_text(f"{inside} inside")
+    expect(page.locator(".chosen .card")).to_have_count(inside)
+    names = page.locator(".chosen .card").evaluate_all("all => all.map((one) => one.dataset.id)")
+    page.get_by_role("button", name="More like").click()
+    results(page)
+    assert asked(page)["like"] == names[:16]
+
+
+def test_keyboard_only(page: Page) -> None:
+    page.goto("/")
+    page.locator(".grid .card").first.wait_for()
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    for _ in range(40):  # to the first item
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.card .open')"):
+            break
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowLeft")
+    label = page.evaluate("document.activeElement.closest('.card').dataset.id")
+    page.keyboard.press("Enter")
+    results(page)
+    assert asked(page)["id"] == [label]
+    page.locator(".grid .card .open").nth(2).focus()
+    liked = page.evaluate("document.activeElement.closest('.card').dataset.id")
+    page.keyboard.press("l")
+    expect(page.locator(".examples.like li")).to_have_count(1)
+    assert asked(page)["like"] == [liked]
+    page.wait_for_function("() => !document.querySelector('.busy')")
+    page.locator(".grid .card .open").nth(1).focus()
+    page.keyboard.press("d")
+    expect(page.locator(".examples.unlike li")).to_have_count(1)
+    page.locator(".crop").focus()
+    page.keyboard.press("ArrowRight")  # makes a box
+    page.keyboard.press("ArrowRight")  # moves it
+    page.keyboard.press("Shift+ArrowDown")  # makes it taller
+    page.keyboard.press("Enter")
+    page.wait_for_url("**box=**")
+    assert [float(v) for v in asked(page)["box"][0].split(",")] == pytest.approx([0.27, 0.25, 0.77, 0.77])
+    page.keyboard.press("Escape")
+    page.wait_for_function("() => !location.search.includes('box')")
+    page.keyboard.press("/")
+    expect(page.locator("#filter-field")).to_be_focused()
+    page.locator("h1").click()
+    with page.expect_file_chooser():
+        page.keyboard.press("u")
+    page.keyboard.press("2")
+    page.locator(".map-facts").wait_for(timeout=60_000)
+    page.locator(".map canvas").focus()
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".hint")).to_be_visible()
+    label = page.locator(".hint span").inner_text()
+    page.keyboard.press("Enter")
+    expect(page.locator(".asked-name")).to_contain_text(label)
+    page.keyboard.press("3")
+    page.locator(".worst-list > li").first.wait_for()
+
+
+def test_names_for_a_screen_reader(page: Page) -> None:
+    page.goto(BY_FIRST)
+    results(page)
+    nameless = page.evaluate("""() => [...document.querySelectorAll("button, a, input, select, canvas, [role]")].filter((one) =>
+        !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length || one.getAttribute("role") === "status")
+    ).map((one) => one.outerHTML)""")
+    assert nameless == []
+    assert page.evaluate("[...document.images].every((one) => one.hasAttribute('alt'))")
+    assert page.evaluate("document.documentElement.lang") == "en"
+    expect(page.get_by_role("status").last).to_contain_text("24 results. First: class")
+    expect(
+        page.get_by_role("button", name=re.compile(r"^Rank 1, class \d, score [01]\.\d\d\. Search from it$"))
+    ).to_be_visible()
+    for role in ("banner", "navigation", "main"):
+        expect(page.get_by_role(role)).to_have_count(1)
+
+
+def test_on_a_phone_nothing_is_cut_off_and_a_finger_draws_a_box(browser: Browser, server: Server) -> None:
+    context = browser.new_context(
+        base_url=server.url, viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True
+    )
+    page = context.new_page()
+    for path in ("/", BY_FIRST, f"{BY_FIRST}&compare=1", "/?view=map", "/?view=worst"):
+        page.goto(path)
+        page.locator("main :is(.card, .ranked, .map-facts, .strip)").first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    page.goto(BY_FIRST)
+    results(page)
+    assert page.locator(".steer").first.evaluate("one => getComputedStyle(one).opacity") == "1"  # no hover on a phone
+    expect(page.get_by_label("Order")).to_be_hidden()
+    page.locator("summary").tap()
+    expect(page.get_by_label("Order")).to_be_visible()
+    area = page.locator(".crop").bounding_box()
+    assert area
+    touch = context.new_cdp_session(page)
+    for kind, share in (("touchStart", 0.2), ("touchMove", 0.5), ("touchMove", 0.7), ("touchEnd", None)):
+        spots = (
+            [] if share is None else [{"x": area["x"] + share * area["width"], "y": area["y"] + share * area["height"]}]
+        )
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": spots})
+    page.wait_for_url("**box=**")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read_in_both_schemes(browser: Browser, server: Server, scheme: str) -> None:
+    context = browser.new_context(base_url=server.url, color_scheme=scheme)  # type: ignore[arg-type]
+    page = context.new_page()
+    page.goto(BY_FIRST)
+    results(page)
+    ratio = page.evaluate("""() => {
+        const light = (text) => {
+            const [r, g, b] = text.match(/[0-9.]+/g).slice(0, 3).map((v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const ground = (one) => { for (; one; one = one.parentElement) { const c = getComputedStyle(one).backgroundColor; if (!/, 0\\)$/.test(c)) return c; } return "rgb(255,255,255)"; };
+        return [...document.querySelectorAll(".muted, .name, .score, h1, .chip, label, nav a")].map((one) => {
+            const [a, b] = [light(getComputedStyle(one).color), light(ground(one))].sort((x, y) => y - x);
+            return (a + 0.05) / (b + 0.05);
+        }).reduce((x, y) => Math.min(x, y));
+    }""")
+    assert ratio >= 4.5  # WCAG AA
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 20, 24)"
+    assert dark == (scheme == "dark")
+    context.close()
+
+
+def test_a_server_with_a_token_asks_for_it(browser: Browser, served: Place, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"read {READ}\n")
+    server = Server(served.index, "--token-file", tmp_path / "tokens")
+    context = browser.new_context(base_url=server.url)
+    try:
+        page = context.new_page()
+        page.goto(BY_FIRST)
+        page.get_by_label("Token", exact=True).last.fill("wrong")
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("alert")).to_contain_text("not known")
+        page.get_by_label("Token", exact=True).last.fill(READ)
+        page.get_by_role("button", name="Go on").click()
+        assert results(page)
+        assert page.locator(".grid .card img").first.evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
+    finally:
+        context.close()
+        server.stop()
