@@ -93,7 +93,34 @@ class Server:
         return self.process.wait(60)
 
 
-async def steady(call: Callable[[str], Awaitable[object]], ids: list[str], seconds: float, rate: float) -> list[float]:
+class Connection:
+    """A connection that is kept open, as little client as can be: what is measured is the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+        self.reader, self.writer = reader, writer
+        self._head = f"POST /search HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: "
+
+    @classmethod
+    async def open(cls, server: Server) -> "Connection":
+        """Connect to a server."""
+        host = server.url.removeprefix("http://")
+        return cls(*await asyncio.open_connection(*host.split(":")), host)
+
+    async def search(self, name: str) -> None:
+        """Search by an id and read the answer to its end."""
+        body = json.dumps({"ids": [name], "k": 10}).encode()
+        self.writer.write(f"{self._head}{len(body)}\r\n\r\n".encode() + body)
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200"), head
+        length = re.search(rb"(?i)content-length: (\d+)", head)
+        assert length is not None
+        await self.reader.readexactly(int(length.group(1)))
+
+
+Call = Callable[[int, str], Awaitable[object]]  # of a client's number and an id
+
+
+async def steady(call: Call, ids: list[str], seconds: float, rate: float) -> list[float]:
     """Return the seconds of calls that 16 clients make at a rate together; 0 means as fast as they get answers."""
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -104,7 +131,7 @@ async def steady(call: Callable[[str], Awaitable[object]], ids: list[str], secon
             if rate:
                 await asyncio.sleep(chance.expovariate(rate / CLIENTS))
             start = time.perf_counter()
-            await call(chance.choice(ids))
+            await call(number, chance.choice(ids))
             times.append(time.perf_counter() - start)
 
     await asyncio.gather(*(client(number) for number in range(CLIENTS)))
@@ -112,25 +139,26 @@ async def steady(call: Callable[[str], Awaitable[object]], ids: list[str], secon
 
 
 async def overhead(server: Server, folder: Path, ids: list[str], seconds: float, rate: float) -> dict[str, list[float]]:
-    """Measure the search by id: the engine alone in this process, and through HTTP, at a steady rate and at full load."""
+    """Measure the search by id, by the engine alone in this process and through HTTP: at a steady rate and a full one."""
     from concurrent.futures import ThreadPoolExecutor
 
     told: dict[str, list[float]] = {}
-    limits = httpx.Limits(max_connections=CLIENTS)
     loop = asyncio.get_running_loop()
     with open_catalogue(folder / "index") as catalogue, ThreadPoolExecutor(CLIENTS) as threads:
-        async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=30) as http:
+        connections = [await Connection.open(server) for _ in range(CLIENTS)]
 
-            async def by_http(name: str) -> None:
-                (await http.post("/search", json={"ids": [name], "k": 10})).raise_for_status()
+        async def by_http(number: int, name: str) -> None:
+            await connections[number].search(name)
 
-            async def by_engine(name: str) -> None:
-                await loop.run_in_executor(threads, search_by_id, catalogue.index, [name], 10)
+        async def by_engine(number: int, name: str) -> None:
+            await loop.run_in_executor(threads, search_by_id, catalogue.index, [name], 10)
 
-            for title, pace in (("steady", rate), ("full", 0.0)):
-                for name, call in (("engine", by_engine), ("http", by_http)):
-                    await steady(call, ids, 1, pace)
-                    told[f"{name}, {title}"] = await steady(call, ids, seconds, pace)
+        for title, pace in (("steady", rate), ("full", 0.0)):
+            for name, call in (("engine", by_engine), ("http", by_http)):
+                await steady(call, ids, 1, pace)
+                told[f"{name}, {title}"] = await steady(call, ids, seconds, pace)
+        for connection in connections:
+            connection.writer.close()
     return told
 
 

@@ -109,8 +109,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
     ) -> Response:
         """Return items by their ids, or some of all."""
         if ids:
-            inner = await library.inner_ids(library.first, ids)
-            found = await library.first.items(inner)
+            found = await library.items(library.first, ids)
         else:
             some = await library.first.call(library.first.index.get, library.survey.sample)
             found = [item for item in some if item is not None]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tophit.errors import UsageError
+from tophit.search.engine import Item
 from tophit.serve import opaque
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.embedding_map import EmbeddingMap, make_map
@@ -129,16 +130,17 @@ class Library:
         root = self.wish.images or self.survey.root
         return f"{root}{os.sep}{name}" if root is not None and (root / name).is_file() else name
 
-    async def inner_ids(self, side: Side, ids: Sequence[str]) -> list[str]:
-        """Return the ids of the index behind those that clients gave, or raise a Problem for one that is not there."""
+    async def items(self, side: Side, ids: Sequence[str]) -> list[Item]:
+        """Return the items of ids as clients give them, or raise a Problem for one that is not there."""
         root = self.wish.images or self.survey.root
         long = [f"{root}{os.sep}{name}" if root is not None else name for name in ids]
         found = await side.call(side.index.get, [*ids, *long])
-        chosen: list[str] = []
-        for name, other, one, two in zip(ids, long, found[: len(ids)], found[len(ids) :], strict=True):
-            if one is None and two is None:
+        chosen: list[Item] = []
+        for name, one, other in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
+            item = one or other
+            if item is None:
                 raise Problem(404, f"The index has no item '{name}'.")
-            chosen.append(name if one is not None else other)
+            chosen.append(item)
         return chosen
 
     def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:

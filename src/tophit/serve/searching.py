@@ -122,11 +122,10 @@ async def _from_upload(library: Library, name: str, request: SearchRequest, side
 
 async def _from_box(library: Library, name: str, request: SearchRequest) -> _Source:
     """Return a part of an item's picture."""
-    inner = (await library.inner_ids(library.first, [name]))[0]
-    item = (await library.first.items([inner]))[0]
+    item = (await library.items(library.first, [name]))[0]
     data = await library.thumbnails.read(item.metadata)
     decoded = await library.pool.pictures(data, [request.box], within=item.metadata.get("box"), name="the picture")
-    return _Source({"kind": "item", **library.plain_item(inner, item.metadata)}, decoded.pictures[0])
+    return _Source({"kind": "item", **library.plain_item(item.id, item.metadata)}, decoded.pictures[0])
 
 
 async def _from_items(library: Library, ids: Sequence[str], sides: Sequence[Side]) -> list[_Source]:
@@ -134,13 +133,11 @@ async def _from_items(library: Library, ids: Sequence[str], sides: Sequence[Side
     sources: list[_Source] = []
     for side in sides:
         with stage("search"):
-            inner = await library.inner_ids(side, ids)
-            items = await side.items(inner)
+            items = await library.items(side, ids)
         if not sources:
-            pairs = zip(inner, items, strict=True)
-            sources = [_Source({"kind": "item", **library.plain_item(name, item.metadata)}) for name, item in pairs]
-        for source, name, item in zip(sources, inner, items, strict=True):
-            source.ids[side.model] = name
+            sources = [_Source({"kind": "item", **library.plain_item(item.id, item.metadata)}) for item in items]
+        for source, item in zip(sources, items, strict=True):
+            source.ids[side.model] = item.id
             source.vectors[side.model] = item.vector
     return sources
 

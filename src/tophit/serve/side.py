@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 
 from tophit.errors import TophitError
 from tophit.search.catalogue import Catalogue, open_catalogue
-from tophit.search.engine import Item, SelfChecking
+from tophit.search.engine import SelfChecking
 from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
 from tophit.serve.limits import Limits
@@ -49,14 +49,6 @@ class Side:
         """Run something that takes a while in a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, functools.partial(work, *arguments, **options))
-
-    async def items(self, ids: Sequence[str]) -> list[Item]:
-        """Return items; one that is not there is a Problem."""
-        found = await self.call(self.index.get, list(ids))
-        for name, item in zip(ids, found, strict=True):
-            if item is None:
-                raise Problem(404, f"The index has no item '{name}'.")
-        return [item for item in found if item is not None]
 
     async def upsert(self, ids: list[str], vectors: Any, metadata: list[dict[str, Any]]) -> None:
         """Write items durably."""
