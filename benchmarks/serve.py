@@ -139,7 +139,7 @@ async def steady(call: Call, ids: list[str], seconds: float, rate: float) -> lis
 
 
 async def overhead(server: Server, folder: Path, ids: list[str], seconds: float, rate: float) -> dict[str, list[float]]:
-    """Measure the search by id, by the engine alone in this process and through HTTP: at a steady rate and a full one."""
+    """Measure the search by id, by the engine alone here and through HTTP: at a steady rate and at full load."""
     from concurrent.futures import ThreadPoolExecutor
 
     told: dict[str, list[float]] = {}

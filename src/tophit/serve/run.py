@@ -18,10 +18,19 @@ from tophit.serve.security import Access
 class GracefulServer(uvicorn.Server):
     """Told to stop, it says it is not ready, then stops listening, finishes what is under way, and exits with 0."""
 
-    def __init__(self, config: uvicorn.Config, library: Library, notice_seconds: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, library: Library, notice_seconds: float, ready: Callable[[], None]
+    ) -> None:
         super().__init__(config)
         self._library = library
         self._notice = notice_seconds
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so once requests are answered."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -61,10 +70,10 @@ def serve(
         limit_concurrency=1024,
         lifespan="on",
     )
-    server = GracefulServer(config, library, wish.limits.notice_seconds)
     shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{listener.getsockname()[1]}/"
+    server = GracefulServer(config, library, wish.limits.notice_seconds, lambda: started(address))
     try:
-        started(f"http://{shown}:{listener.getsockname()[1]}/")
         server.run(sockets=[listener])
     finally:
         listener.close()

@@ -38,10 +38,10 @@ export function Comparison({ found }) {
   const right = (results) => results.filter((hit) => wanted != null && hit.label === wanted).length;
   return html`<section class="comparison" aria-label="Two models side by side">
     <p class="facts">
-      ${shared} of ${second.results.length} in common · <span class="badge up">▲ ${counts.up} up</span>
+      ${shared} of ${second.results.length} in common <span class="badge up">▲ ${counts.up} up</span>
       <span class="badge down">▼ ${counts.down} down</span> <span class="badge new">✦ ${counts.new} new</span>
       <span class="badge lost">✕ ${lost.length} lost</span>
-      ${wanted != null && html` · right: ${right(first.results)} before, ${right(second.results)} after`}
+      ${wanted != null && html`<span class="muted">of the query's label: ${right(first.results)} in ${first.name}, ${right(second.results)} in ${second.name}</span>`}
     </p>
     <div class="rankings">
       <div><h3>${first.name}</h3>
