@@ -30,12 +30,12 @@ install: $(VENV)/.installed ## Make .venv and install Tophit with the demo
 demo: $(VENV)/.installed ## From icon fonts to a search page, in about four minutes (DEMO_ARGS=--no-serve ends before the page)
 	@$(BIN)/tophit demo $(DEMO_ARGS)
 
-browser: ## Install the Chromium that the page's tests drive, where it is missing and apt-get can
-	@command -v chromium chromium-browser google-chrome >/dev/null || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || \
-		{ echo "Installing Chromium ..."; apt-get install -y -qq chromium >/dev/null 2>&1 || \
-		{ apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }; }
-	@command -v chromium chromium-browser google-chrome >/dev/null || \
-		{ echo "The page's tests need Chromium: install it (Debian: apt-get install chromium), or name one in TOPHIT_CHROMIUM."; [ -n "$$TOPHIT_CHROMIUM" ]; }
+HAS_BROWSER := [ -n "$$TOPHIT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome
+
+browser: ## Install the Chromium that the page's tests drive, where it is missing and apt-get may
+	@{ $(HAS_BROWSER); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium ..." && \
+		{ apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; } || \
+		{ echo "The page's tests need Chromium: install it (Debian: apt-get install chromium) or name one in TOPHIT_CHROMIUM."; exit 1; }
 
 test: $(VENV)/.installed-dev browser ## Run the tests
 	$(BIN)/python -m pytest
