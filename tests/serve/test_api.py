@@ -164,6 +164,8 @@ def test_the_map_is_binary_and_its_points_are_items(client: TestClient) -> None:
     items = client.get("/map/items", params=[("row", 0), ("row", 17)]).json()["items"]
     assert [item["label"] for item in items] == [told["labels"][labels[0]], told["labels"][labels[17]]]
     assert client.get("/map/items", params={"row": 48}).status_code == 422
+    assert client.get("/map/items", params={"row": 0, "map": told["map"]}).status_code == 200
+    assert client.get("/map/points", params={"map": "an older one"}).status_code == 409
 
 
 def test_the_worst_queries_are_those_of_the_evaluation(client: TestClient, served: Place) -> None:

@@ -283,6 +283,7 @@ def test_every_answer_has_the_headers(client: TestClient, path: str) -> None:
         ({"uploads": ["x"] * 17}, "17 images are more than 16"),
         ({"ids": [FIRST], "where": {f"f{n}": n for n in range(33)}}, "at most 32"),
         ({"ids": [FIRST], "where": {"a": {"like": "x"}}}, "no operator 'like'"),
+        ({"ids": [FIRST], "where": {"path": {"gt": "/home"}}}, "the server's own"),
         ({"ids": [FIRST], "rerank": ["k-reciprocal:candidates=5000"]}, "1000 are the most"),
         ({"ids": [FIRST], "rerank": ["magic"]}, "no re-ranking 'magic'"),
         ({"vectors": [[1.0] * 15]}, "16 numbers"),

@@ -97,6 +97,7 @@ class MapAnswer(Envelope):
     """What ``/map/points`` holds: so many points, the names of their labels' numbers, how it was made."""
 
     state: str = Field(description="ready, or building: ask again in a second", examples=["ready"])
+    map: str = Field(description="names this map; /map/points and /map/items refuse to mix it with another")
     count: int
     labels: list[str]
     method: str = Field(examples=["t-SNE"])

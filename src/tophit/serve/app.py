@@ -30,6 +30,7 @@ from tophit.serve.searching import compare, search
 from tophit.serve.security import COOKIE, Access, security_headers
 
 PAGE = Path(__file__).parent / "page"
+MapName = Annotated[str | None, Query(alias="map", max_length=64, description="The map as /map named it.")]
 _REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, UpsertRequest, DeleteRequest, SessionRequest)
 _BY_ID = {"by an item": {"value": {"ids": ["cats/1.jpg"], "k": 5}}}
 _STEERED = {"steered and filtered": {"value": {"like": ["a"], "unlike": ["b"], "where": {"label": ["cat", "dog"]}}}}
@@ -46,6 +47,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         401: "A token is needed.",
         403: "Not allowed.",
         404: "Not there.",
+        409: "Of an older map.",
         413: "Too large.",
         415: "Neither JSON nor a form.",
         421: "For another host.",
@@ -163,25 +165,28 @@ def _add_views(app: FastAPI, library: Library) -> None:
     async def map_() -> Response:
         """Say what the map's points are."""
         made = await library.map()
-        state = {"state": "building", "count": 0, "labels": [], "method": ""}
+        state = {"state": "building", "map": "", "count": 0, "labels": [], "method": ""}
         if made is not None:
-            state = {"state": "ready", "count": len(made.points), "labels": made.names, "method": made.method}
+            facts = {"count": len(made.points), "labels": made.names, "method": made.method}
+            state = {"state": "ready", "map": made.name, **facts}
         return _plain({**library.envelope(library.first), **state})
 
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
     @app.get("/map/points", response_class=Response, responses=binary)
-    async def map_points() -> Response:
+    async def map_points(name: MapName = None) -> Response:
         """Return the points: float32 x and y of each, then uint16 label numbers, little-endian."""
-        made = await library.map()
+        made = await library.map(name)
         if made is None:
             raise Problem(503, "The map is being made.", {"Retry-After": "1"})
         return Response(made.binary(), media_type="application/octet-stream")
 
     @app.get("/map/items", responses={200: {"model": answers.ItemsAnswer}})
-    async def map_items(rows: Annotated[list[int], Query(alias="row", max_length=200)]) -> Response:
+    async def map_items(
+        rows: Annotated[list[int], Query(alias="row", max_length=200)], name: MapName = None
+    ) -> Response:
         """Return the items of points; those that are gone meanwhile are left out."""
-        made = await library.map()
+        made = await library.map(name)
         if made is None:
             raise Problem(503, "The map is being made.", {"Retry-After": "1"})
         if any(not 0 <= row < len(made.ids) for row in rows):

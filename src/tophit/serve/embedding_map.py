@@ -1,5 +1,6 @@
 """The map: every item a point, near ones near each other; made once for a version of the index and kept beside it."""
 
+import functools
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ class EmbeddingMap:
     names: list[str]
     ids: list[str]
     method: str
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Names this map among others: rows mean items of one map only."""
+        return hashlib.sha256(self.points.tobytes() + "\0".join(self.ids).encode()).hexdigest()[:16]
 
     def binary(self) -> bytes:
         """Return x and y of every point as float32, then every label's number as uint16, little-endian."""

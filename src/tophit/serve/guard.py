@@ -87,12 +87,10 @@ class Guard:
         self._access.check_host(headers)
         self._access.check(needed_scope(scope["method"], scope["path"]), headers)
         counted = _counted(receive, headers, self._limits)
-        if scope["path"] in _LIGHT or scope["path"].startswith("/page/"):
-            await self._app(scope, counted, send)
-            return
-        if self.working >= self._limits.queue:
+        heavy = scope["path"] not in _LIGHT and not scope["path"].startswith("/page/")
+        if heavy and self.working >= self._limits.queue:
             raise too_busy()
-        self.working += 1
+        self.working += heavy
         try:
             async with asyncio.timeout(self._limits.request_seconds):
                 await self._app(scope, counted, send)
@@ -101,7 +99,7 @@ class Guard:
                 503, f"This took longer than {self._limits.request_seconds:g} seconds.", {"Retry-After": "5"}
             ) from None
         finally:
-            self.working -= 1
+            self.working -= heavy
 
 
 def needed_scope(method: str, path: str) -> str:

@@ -32,7 +32,11 @@ async def upsert_items(library: Library, request: UpsertRequest, files: Sequence
             fields["path"] = str((await side.call(store_picture, folder, each.webp)).absolute())
     with stage("search"):
         before = await side.call(side.index.get, ids)
-        await side.upsert(ids, vectors, metadata)
+        try:
+            await side.upsert(ids, vectors, metadata)
+        except BaseException:
+            _forget(library, metadata)
+            raise
     _forget(library, [item.metadata for item in before if item is not None])
     return len(set(ids))
 

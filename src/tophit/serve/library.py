@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,18 +14,19 @@ from tophit.search.engine import Item
 from tophit.serve import opaque
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.embedding_map import EmbeddingMap, make_map
-from tophit.serve.guard import stages
+from tophit.serve.guard import log, stages
 from tophit.serve.limits import Limits
 from tophit.serve.metrics import Metrics
 from tophit.serve.pictures import Thumbnails, Uploads
 from tophit.serve.problems import Problem
+from tophit.serve.requests import RESERVED
 from tophit.serve.side import Side
 from tophit.serve.survey import Survey, survey
 from tophit.serve.worst import Worst, find_worst
 
 _OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
-_HIDDEN = ("path", "box")
+_ANEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,15 @@ class Wish:
     images: Path | None = None
     writable: bool = False
     limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Something made of a version of the index, and when."""
+
+    version: str
+    value: Any
+    at: float
 
 
 class Library:
@@ -65,6 +76,7 @@ class Library:
         self.survey = Survey(len(self.first.index), {}, None, [])
         self._tasks: set[asyncio.Task[Any]] = set()
         self._jobs: dict[str, asyncio.Task[Any]] = {}
+        self._kept: dict[str, _Kept] = {}
         self._surveyed = ""
 
     @property
@@ -110,13 +122,17 @@ class Library:
         self.survey, self._surveyed = made, version
 
     async def _watch(self) -> None:
+        looked = time.monotonic()
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
-            for side in self.sides:
-                await side.refresh()
-            if self.first.version != self._surveyed:
-                await self._look()
-                await asyncio.sleep(10 * _REFRESH_SECONDS)  # a pass over a great index is not for every write
+            try:
+                for side in self.sides:
+                    await side.refresh()
+                if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
+                    looked = time.monotonic()  # a pass over a great index is not for every write
+                    await self._look()
+            except Exception:  # the next time may be better, and there must be one
+                log.exception("the index can't be looked at")
 
     def public_id(self, item_id: str) -> str:
         """Return an item's id as clients see it: a path without the folder of the images."""
@@ -145,7 +161,7 @@ class Library:
 
     def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return an item as clients see it; no vector, no path."""
-        shown = {name: value for name, value in metadata.items() if name not in _HIDDEN}
+        shown = {name: value for name, value in metadata.items() if name not in RESERVED}
         address = f"/thumbnails/{opaque.seal(self.key, item_id)}" if "path" in metadata else None
         return {
             "id": self.public_id(item_id),
@@ -170,26 +186,43 @@ class Library:
                 return await self.thumbnails.get(found.metadata, size)
         raise Problem(404, "This item is gone.")
 
-    async def map(self) -> EmbeddingMap | None:
-        """Return the map, or None while it is being made."""
-        return await self._made("map", lambda: make_map(self.first.index, self.own_folder, self.first.version))
+    async def map(self, name: str | None = None) -> EmbeddingMap | None:
+        """Return the map, or None while it is being made; with a name, only if it is that one and not a newer."""
+        made = await self._made("map", lambda: make_map(self.first.index, self.own_folder, self.first.version))
+        if made is not None and name is not None and name != made.name:
+            raise Problem(409, "The map was drawn anew; load it again.")
+        return made
 
     async def worst(self) -> Worst | None:
         """Return the worst queries, or None while they are looked for."""
         return await self._made("worst", lambda: find_worst(self.first.index))
 
-    async def _made(self, name: str, make: Any) -> Any:
-        """Return what a thread makes once for each version of the index; None if that takes longer than a moment."""
-        key = f"{name} {self.first.version}"
-        if key not in self._jobs:
-            for old in [job for job in self._jobs if job.startswith(f"{name} ") and self._jobs[job].done()]:
-                if self.wish.writable:  # with writes going on, yesterday's map is better than none
-                    return self._jobs[old].result()
-                del self._jobs[old]
-            self._jobs[key] = asyncio.create_task(asyncio.to_thread(make))
-        with suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(self._jobs[key]), 1.0)
-        return None
+    async def _made(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what a thread makes of the index: the last one made, None before the first.
+
+        After a change of the index it is made anew, once a minute at most; the old one serves meanwhile.
+        """
+        kept = self._kept.get(name)
+        stale = kept is None or (kept.version != self.first.version and time.monotonic() - kept.at > _ANEW_SECONDS)
+        if stale and name not in self._jobs:
+            self._jobs[name] = asyncio.create_task(self._make(name, make))
+        if kept is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._jobs[name]), 1.0)
+            kept = self._kept.get(name)
+        return None if kept is None else kept.value
+
+    async def _make(self, name: str, make: Callable[[], Any]) -> None:
+        version = self.first.version
+        try:
+            self._kept[name] = _Kept(version, await asyncio.to_thread(make), time.monotonic())
+        except Exception as error:
+            log.exception("the %s can't be made", name)
+            raise Problem(
+                503, f"The {name} can't be made; the server's log says why.", {"Retry-After": "60"}
+            ) from error
+        finally:
+            del self._jobs[name]
 
     def about(self) -> dict[str, Any]:
         """Return what a page needs to know before the first search."""

@@ -11,6 +11,8 @@ from tophit.serve.decode_pool import FractionBox
 from tophit.serve.limits import Limits
 from tophit.serve.problems import Problem
 
+RESERVED = ("path", "box")
+"""Metadata that tell where a picture is: never shown, filtered by, or taken from a client."""
 Kind = TypeVar("Kind", bound="_Request")
 Id = Annotated[str, Field(min_length=1, max_length=1024)]
 
@@ -72,7 +74,9 @@ class SearchRequest(_Request):
             raise Problem(422, f"k is at most {limits.k}, not {self.k}.")
         if self.box is not None and (sources != 1 or self.vectors):
             raise Problem(422, "A box is cut out of one picture: give one file, upload or id.")
-        parse_filter(self.where)
+        for condition in parse_filter(self.where):
+            if condition.field in RESERVED:  # else paths could be guessed letter by letter
+                raise Problem(422, f"filter.{condition.field}: this field is the server's own.")
         steps = [parse_reranking(text) for text in self.rerank]
         widest = max([self.k, *map(_width, steps)])
         if widest > limits.k:
@@ -107,8 +111,8 @@ class UpsertRequest(_Request):
         for number, item in enumerate(self.items):
             if bool(files) == (item.vector is not None):
                 raise Problem(422, f"items[{number}] needs a file or a vector, one of the two.")
-            if taken := {"path", "box"} & item.metadata.keys():
-                raise Problem(422, f"items[{number}]: the field '{sorted(taken)[0]}' is the server's own.")
+            if taken := [name for name in RESERVED if name in item.metadata]:
+                raise Problem(422, f"items[{number}]: the field '{taken[0]}' is the server's own.")
 
 
 class DeleteRequest(_Request):

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from tophit.search.engine import Item
+from tophit.serve.requests import RESERVED
 
 _MOST_VALUES = 1000  # of a field, that a page offers to choose from
 _MOST_FIELDS = 64
-_HIDDEN = ("path", "box")
 _SAMPLE = 48
 
 
@@ -69,7 +69,7 @@ def survey(items: Iterable[Item], count: int) -> Survey:
     number = 0
     for number, item in enumerate(items, 1):
         for name, value in item.metadata.items():
-            if name in _HIDDEN or not isinstance(value, (str, bool, int, float)):
+            if name in RESERVED or not isinstance(value, (str, bool, int, float)):
                 continue
             if name in fields or len(fields) < _MOST_FIELDS:
                 fields.setdefault(name, FieldFacts(name)).add(value)

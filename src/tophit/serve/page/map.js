@@ -9,12 +9,13 @@ import { about, change, fail, say, searchFrom } from "./state.js";
 const MOST_SHOWN = 60;
 const MOST_TOGETHER = 16;
 const known = new Map(); // row -> item
+let drawn = ""; // the map whose rows these are
 
 /** @param {number[]} rows */
 async function itemsOf(rows) {
   const missing = rows.filter((row) => !known.has(row));
   if (missing.length) {
-    const found = await get(`/map/items?${missing.map((row) => `row=${row}`).join("&")}`);
+    const found = await get(`/map/items?map=${drawn}&${missing.map((row) => `row=${row}`).join("&")}`);
     if (found.items.length === missing.length) found.items.forEach((item, place) => known.set(missing[place], item));
     else if (missing.length === 1) return [];
     else for (const row of missing) await itemsOf([row]); // some are gone meanwhile: ask for each
@@ -53,7 +54,8 @@ export function EmbeddingMap() {
       const made = await getWhenReady("/map", () => !gone);
       if (gone) return;
       known.clear();
-      const data = await getBinary("/map/points");
+      drawn = made.map;
+      const data = await getBinary(`/map/points?map=${drawn}`);
       if (gone) return;
       setFacts(made);
       const points = new Float32Array(data, 0, 2 * made.count);
