@@ -62,7 +62,7 @@ def check_mutated(served: Place, serve, warm: int, count: int) -> None:
 
 
 def test_mutated_pictures_make_no_error_and_no_growth(served: Place, serve) -> None:
-    check_mutated(served, serve, 50, 150)
+    check_mutated(served, serve, 40, 100)
 
 
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def check_openapi(served_copy: Place, serve, tokens: Path, examples: int) -> Non
 
 @pytest.mark.filterwarnings("ignore")
 def test_requests_by_the_openapi_make_no_error(served_copy: Place, serve, tokens: Path) -> None:
-    check_openapi(served_copy, serve, tokens, 6)
+    check_openapi(served_copy, serve, tokens, 3)
 
 
 @pytest.mark.slow
