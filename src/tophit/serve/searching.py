@@ -104,11 +104,9 @@ async def _sources(
 
 
 async def _from_file(library: Library, data: bytes, request: SearchRequest, number: int) -> _Source:
-    decoded = await library.pool.pictures(data, webp=KEPT_SIDE, name=f"file {number + 1}")
-    if request.box is None:
-        return _Source({"kind": "upload", "webp": decoded.webp}, decoded.pictures[0])
-    part = await library.pool.pictures(data, [request.box], name=f"file {number + 1}")
-    return _Source({"kind": "upload", "webp": decoded.webp}, part.pictures[0])
+    boxes = [None] if request.box is None else [None, request.box]  # the whole is kept in any case
+    decoded = await library.pool.pictures(data, boxes, webp=KEPT_SIDE, name=f"file {number + 1}")
+    return _Source({"kind": "upload", "webp": decoded.webp}, decoded.pictures[-1])
 
 
 async def _from_upload(library: Library, name: str, request: SearchRequest, sides: Sequence[Side]) -> _Source:
@@ -184,5 +182,5 @@ def _plain_hits(library: Library, hits: Sequence[Hit]) -> list[Plain]:
 def _unit(vector: np.ndarray) -> np.ndarray:
     length = float(np.linalg.norm(vector))
     if not np.isfinite(length) or length < 1e-12:
-        raise Problem(422, "A vector of zeros points nowhere.")
+        raise Problem(422, "A vector of zeros, or of numbers too large to measure, points nowhere.")
     return np.asarray(vector / length, np.float32)
