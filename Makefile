@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo test test-slow lint format bench clean
+.PHONY: help install demo browser test test-slow lint format bench clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -17,23 +17,30 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing Tophit with the demo into $(VENV) (a minute or two) ..."
-	@$(PIP) -e '.[demo,onnx]'
+	@$(PIP) -e '.[demo,map,onnx,serve]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV) ..."
-	@$(PIP) -e '.[demo,onnx,dev]'
+	@$(PIP) -e '.[demo,map,onnx,serve,dev]'
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv and install Tophit with the demo
 
-demo: $(VENV)/.installed ## From icon fonts to a search, in about four minutes
-	@$(BIN)/tophit demo
+demo: $(VENV)/.installed ## From icon fonts to a search page, in about four minutes (DEMO_ARGS=--no-serve ends before the page)
+	@$(BIN)/tophit demo $(DEMO_ARGS)
 
-test: $(VENV)/.installed-dev ## Run the tests
+HAS_BROWSER := [ -n "$$TOPHIT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome
+
+browser: ## Install the Chromium that the page's tests drive, where it is missing and apt-get may
+	@{ $(HAS_BROWSER); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium ..." && \
+		{ apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; } || \
+		{ echo "The page's tests need Chromium: install it (Debian: apt-get install chromium) or name one in TOPHIT_CHROMIUM."; exit 1; }
+
+test: $(VENV)/.installed-dev browser ## Run the tests
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/.installed-dev ## Run the tests that take minutes
+test-slow: $(VENV)/.installed-dev browser ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow -n 0
 
 lint: $(VENV)/.installed-dev ## Check format, lint and types

@@ -13,6 +13,8 @@ import pytest
 from filelock import FileLock
 from PIL import Image, ImageDraw
 from tests.search.servers import milvus_server, place, postgres_server  # noqa: F401  (fixtures)
+from tests.serve.pages import browser, page, server  # noqa: F401  (fixtures)
+from tests.serve.served import admin, client, serve, served, served_copy, tokens  # noqa: F401  (fixtures)
 
 from tophit.data.icons import icon_set
 from tophit.data.manifest import Manifest

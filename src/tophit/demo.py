@@ -19,7 +19,7 @@ from tophit.recipe import Recipe
 from tophit.report.sheet import SheetCell, contact_sheet
 from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
-from tophit.search.versions import is_catalogue
+from tophit.search.versions import is_catalogue, read_versions
 from tophit.training import resume, train
 from tophit.training.embedders import make_embedder
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
@@ -54,6 +54,21 @@ def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None
     console.print("Next, with your own images in one folder a class (.venv/bin/tophit if the venv is not active):")
     console.print("  tophit train head --data PATH/TO/IMAGES --run runs/mine", highlight=False)
     console.print("  tophit index PATH/TO/IMAGES --run runs/mine --out runs/mine/index", highlight=False)
+
+
+def serve_demo(recipe: Recipe, folder: Path, console: Console, view: View, port: int) -> None:
+    """Serve the page on the demo's index, with the network before training to compare with, until told to stop."""
+    from tophit.serve.library import Wish
+    from tophit.serve.security import make_access
+    from tophit.serve.starting import free_port, serve_wish
+
+    console.print("[bold]5. The page[/]: search in your browser", highlight=False)
+    before = folder / "index-before"
+    if not is_catalogue(before) or read_versions(before).current is None:
+        pretrained = make_embedder(recipe, head=False)
+        build_catalogue(pretrained, icon_set().where("test").rows, before, view.track("Indexing"))[0].close()
+    wish = Wish(folder / "index", against=before, run=folder)
+    serve_wish(wish, make_access("127.0.0.1", None), "127.0.0.1", free_port(port), console)
 
 
 def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:

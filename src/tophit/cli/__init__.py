@@ -1,6 +1,19 @@
 """The command line. Each command is one library call; heavy imports wait until a command needs them."""
 
-from tophit.cli import compare, data, embed, evaluation, export, items, search, sets, training
+from tophit.cli import compare, data, embed, evaluation, export, items, search, serve, sets, training
 from tophit.cli.shell import app, main
 
-__all__ = ["app", "compare", "data", "embed", "evaluation", "export", "items", "main", "search", "sets", "training"]
+__all__ = [
+    "app",
+    "compare",
+    "data",
+    "embed",
+    "evaluation",
+    "export",
+    "items",
+    "main",
+    "search",
+    "serve",
+    "sets",
+    "training",
+]

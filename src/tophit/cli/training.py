@@ -17,14 +17,19 @@ def demo(
     folder: Annotated[Path, typer.Option("--out", help="Where the run, the index and the pictures go.")] = Path(
         "runs/demo"
     ),
+    serve: Annotated[bool, typer.Option(help="End by serving the page on the demo's index.")] = True,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8000,
     verbose: Verbose = False,
 ) -> None:
-    """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search."""
-    from tophit.demo import run_demo
+    """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search, serve."""
+    from tophit.demo import run_demo, serve_demo
     from tophit.progress import TerminalView
     from tophit.recipe import read_recipe
 
-    run_demo(read_recipe("icons"), folder, console, TerminalView(console))
+    recipe, view = read_recipe("icons"), TerminalView(console)
+    run_demo(recipe, folder, console, view)
+    if serve:
+        serve_demo(recipe, folder, console, view, port)
 
 
 @app.command(

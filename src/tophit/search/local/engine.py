@@ -189,9 +189,9 @@ class LocalEngine:
         with self._turn:
             if self._writer_lock is not None:
                 return False
-            before = self._mark()
+            before = self.mark()
             self._reload()
-            return self._mark() != before
+            return self.mark() != before
 
     def verify(self) -> list[str]:
         """Read everything and return what is wrong, a sentence each."""
@@ -276,8 +276,10 @@ class LocalEngine:
             found.update(zip(part.keys[rows].tolist(), np.array(part.vectors[rows]), strict=True))
         return found
 
-    def _mark(self) -> tuple[int, int]:
-        return self._state.manifest.version, self._state.database.fact("changes")
+    def mark(self) -> tuple[int, int]:
+        """Return what differs after every write: the manifest's version and the number of changes."""
+        with self._turn:
+            return self._state.manifest.version, self._state.database.fact("changes")
 
     def _reload(self) -> None:
         """Open the state on disk anew; the old one stays if that fails."""

@@ -1,0 +1,135 @@
+"""The shapes of answers, for the OpenAPI description; answers themselves are made as plain JSON."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+
+class Error(BaseModel):
+    """What went wrong, in a sentence."""
+
+    error: str = Field(examples=["k is at most 1000, not 5000."])
+
+
+class Times(BaseModel):
+    """Milliseconds spent on this request."""
+
+    decode_ms: float
+    embed_ms: float
+    search_ms: float
+
+
+class Envelope(BaseModel):
+    """What every answer carries: the model's id, the index' version, the times."""
+
+    model: str = Field(examples=["5f0c1e9d2b7a4c38"])
+    index: str = Field(examples=["v1.3.12"])
+    times: Times
+
+
+class ItemAnswer(BaseModel):
+    """An item: its id, label, metadata, and the address of its picture."""
+
+    id: str = Field(examples=["cats/1.jpg"])
+    label: str | None = Field(examples=["cat"])
+    metadata: dict[str, Any] = Field(examples=[{"label": "cat", "split": "test"}])
+    thumbnail: str | None
+
+
+class Result(ItemAnswer):
+    """An item that was found."""
+
+    rank: int
+    score: float
+
+
+class QueryAnswer(BaseModel):
+    """A query as it was understood, and its results, best first."""
+
+    query: dict[str, Any] = Field(examples=[{"kind": "item", "id": "cats/7.jpg", "label": "cat"}])
+    results: list[Result]
+
+
+class SearchAnswer(Envelope):
+    """One entry a query."""
+
+    queries: list[QueryAnswer]
+
+
+class Ranking(BaseModel):
+    """A model's results."""
+
+    name: str
+    model: str
+    results: list[Result]
+
+
+class CompareAnswer(Envelope):
+    """Two models' results of one query. Changes by id: ranks gained (below 0: lost), null for what is new."""
+
+    query: dict[str, Any]
+    first: Ranking
+    second: Ranking
+    changes: dict[str, int | None]
+    lost: list[str]
+    shared: int
+
+
+class ItemsAnswer(Envelope):
+    """Items."""
+
+    items: list[ItemAnswer]
+
+
+class UpsertAnswer(Envelope):
+    """How many items were written; they are on the disk."""
+
+    written: int
+
+
+class DeleteAnswer(Envelope):
+    """How many items were there and are gone."""
+
+    deleted: int
+
+
+class MapAnswer(Envelope):
+    """What ``/map/points`` holds: so many points, the names of their labels' numbers, how it was made."""
+
+    state: str = Field(description="ready, or building: ask again in a second", examples=["ready"])
+    map: str = Field(description="names this map; /map/points and /map/items refuse to mix it with another")
+    count: int
+    labels: list[str]
+    method: str = Field(examples=["t-SNE"])
+
+
+class WorstEntry(BaseModel):
+    """A query with its average precision and what it found."""
+
+    query: ItemAnswer
+    value: float
+    first_right_rank: int
+    results: list[dict[str, Any]]
+
+
+class WorstAnswer(Envelope):
+    """The worst queries, and which labels are taken for one another."""
+
+    state: str
+    tried: int
+    metrics: dict[str, float]
+    queries: list[WorstEntry]
+    confusions: list[dict[str, Any]]
+
+
+class AboutAnswer(Envelope):
+    """What is served, and what can be filtered by."""
+
+    name: str
+    items: int
+    dim: int
+    against: str | None
+    run: dict[str, Any] | None
+    writable: bool
+    fields: list[dict[str, Any]]
+    limits: dict[str, float]

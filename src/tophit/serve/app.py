@@ -1,0 +1,336 @@
+"""The HTTP application: its routes, each a few lines around :mod:`tophit.serve.library` and its neighbours."""
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import FileResponse, JSONResponse, Response
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+
+from tophit import __version__
+from tophit.errors import TophitError
+from tophit.serve import answers
+from tophit.serve.bodies import body_schema, read_body
+from tophit.serve.guard import App, Guard, problem_of
+from tophit.serve.items import delete_items, upsert_items
+from tophit.serve.library import Library
+from tophit.serve.pictures import SIZES
+from tophit.serve.problems import Problem
+from tophit.serve.requests import DeleteRequest, SearchRequest, SessionRequest, UpsertRequest, parse
+from tophit.serve.searching import compare, search
+from tophit.serve.security import COOKIE, Access, security_headers
+
+PAGE = Path(__file__).parent / "page"
+MapName = Annotated[str | None, Query(alias="map", max_length=64, description="The map as /map named it.")]
+_REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, UpsertRequest, DeleteRequest, SessionRequest)
+_BY_ID = {"by an item": {"value": {"ids": ["cats/1.jpg"], "k": 5}}}
+_STEERED = {"steered and filtered": {"value": {"like": ["a"], "unlike": ["b"], "where": {"label": ["cat", "dog"]}}}}
+_EXAMPLES = {
+    "search": {**_BY_ID, **_STEERED, "by a box": {"value": {"ids": ["a"], "box": [0.1, 0.2, 0.6, 0.9]}}},
+    "upsert": {"vectors": {"value": {"items": [{"id": "a", "vector": [0.6, 0.8], "metadata": {"label": "cat"}}]}}},
+    "delete": {"two items": {"value": {"ids": ["a", "b"]}}},
+    "session": {"a token": {"value": {"token": "0123456789abcdef0123456789abcdef"}}},
+}
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": answers.Error, "description": words}
+    for status, words in {
+        400: "The request can't be read.",
+        401: "A token is needed.",
+        403: "Not allowed.",
+        404: "Not there.",
+        409: "Of an older map.",
+        413: "Too large.",
+        415: "Neither JSON nor a form.",
+        421: "For another host.",
+        422: "Wrong or too much.",
+        503: "Busy, or stopping; see Retry-After.",
+    }.items()
+}
+
+
+def make_app(library: Library, access: Access) -> App:
+    """Return the application with its guard."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await library.start()
+        yield
+        await library.close()
+
+    app = FastAPI(
+        title="Tophit",
+        version=__version__,
+        description="Search images by images. Every answer carries the model's id, the index' version and the time "
+        "spent on decode, embed and search, in its body and as headers.",
+        docs_url=None,  # they would load scripts from another host
+        redoc_url=None,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        responses=_ERRORS,
+    )
+    _add_answers_to_errors(app)
+    _add_search(app, library)
+    _add_items(app, library)
+    _add_views(app, library)
+    _add_operations(app, library)
+    _add_page(app, access)
+    app.openapi = lambda: _described(app)
+    inline = re.findall(r"<script[^>]*>(.+?)</script>", (PAGE / "index.html").read_text(encoding="utf-8"), re.DOTALL)
+    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity)
+
+
+def _add_search(app: FastAPI, library: Library) -> None:
+    body = body_schema(SearchRequest, "query", _EXAMPLES["search"])
+
+    @app.post("/search", responses={200: {"model": answers.SearchAnswer}}, openapi_extra=body)
+    async def search_(request: Request) -> Response:
+        """Find the items nearest to pictures, items, vectors or examples."""
+        text, files = await read_body(request, library.limits, "query")
+        return _plain(await search(library, parse(SearchRequest, text), files))
+
+    @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
+    async def compare_(request: Request) -> Response:
+        """Search by both models and say how the ranks differ; needs a server started with --against."""
+        text, files = await read_body(request, library.limits, "query")
+        return _plain(await compare(library, parse(SearchRequest, text), files))
+
+
+def _add_items(app: FastAPI, library: Library) -> None:
+    @app.get("/items", responses={200: {"model": answers.ItemsAnswer}})
+    async def items(
+        ids: Annotated[list[str], Query(alias="id", max_length=100, description="None: a sample of the index.")] = [],  # noqa: B006
+    ) -> Response:
+        """Return items by their ids, or some of all."""
+        if ids:
+            found = await library.items(library.first, ids)
+        else:
+            some = await library.first.call(library.first.index.get, library.survey.sample)
+            found = [item for item in some if item is not None]
+        plain = [library.plain_item(item.id, item.metadata) for item in found]
+        return _plain({**library.envelope(library.first), "items": plain})
+
+    @app.post(
+        "/items",
+        responses={200: {"model": answers.UpsertAnswer}},
+        openapi_extra=body_schema(UpsertRequest, "items", _EXAMPLES["upsert"]),
+    )
+    async def upsert(request: Request) -> Response:
+        """Add items or replace those of the same id; needs an admin token. When it answers, they are on the disk."""
+        text, files = await read_body(request, library.limits, "items")
+        written = await upsert_items(library, parse(UpsertRequest, text), files)
+        return _plain({**library.envelope(library.first), "written": written})
+
+    @app.delete(
+        "/items",
+        responses={200: {"model": answers.DeleteAnswer}},
+        openapi_extra=body_schema(DeleteRequest, None, _EXAMPLES["delete"]),
+    )
+    async def delete(request: Request) -> Response:
+        """Remove items; needs an admin token."""
+        text, _ = await read_body(request, library.limits, "items")
+        gone = await delete_items(library, parse(DeleteRequest, text))
+        return _plain({**library.envelope(library.first), "deleted": gone})
+
+
+def _add_views(app: FastAPI, library: Library) -> None:
+    picture: dict[int | str, dict[str, Any]] = {200: {"content": {"image/webp": {}}, "description": "A picture."}}
+
+    @app.get("/thumbnails/{name}", response_class=Response, responses=picture)
+    async def thumbnail(name: str, size: int = SIZES[1]) -> Response:
+        """Return an item's picture, encoded anew; size is 160, 320 or 1024."""
+        if size not in SIZES:
+            raise Problem(422, f"size is one of {', '.join(map(str, SIZES))}.")
+        return _picture(await library.thumbnail(name, size))
+
+    @app.get("/uploads/{name}", response_class=Response, responses=picture)
+    async def upload(name: str) -> Response:
+        """Return a picture that was searched with, encoded anew."""
+        return _picture(library.uploads.get(name).webp)
+
+    @app.get("/about", responses={200: {"model": answers.AboutAnswer}})
+    async def about() -> Response:
+        """Say what is served."""
+        return _plain({**library.envelope(library.first), **library.about()})
+
+    @app.get("/map", responses={200: {"model": answers.MapAnswer}})
+    async def map_() -> Response:
+        """Say what the map's points are."""
+        made = await library.map()
+        state = {"state": "building", "map": "", "count": 0, "labels": [], "method": ""}
+        if made is not None:
+            facts = {"count": len(made.points), "labels": made.names, "method": made.method}
+            state = {"state": "ready", "map": made.name, **facts}
+        return _plain({**library.envelope(library.first), **state})
+
+    binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+
+    @app.get("/map/points", response_class=Response, responses=binary)
+    async def map_points(name: MapName = None) -> Response:
+        """Return the points: float32 x and y of each, then uint16 label numbers, little-endian."""
+        made = await library.map(name)
+        if made is None:
+            raise Problem(503, "The map is being made.", {"Retry-After": "1"})
+        return Response(made.binary(), media_type="application/octet-stream")
+
+    @app.get("/map/items", responses={200: {"model": answers.ItemsAnswer}})
+    async def map_items(
+        rows: Annotated[list[int], Query(alias="row", max_length=200)], name: MapName = None
+    ) -> Response:
+        """Return the items of points; those that are gone meanwhile are left out."""
+        made = await library.map(name)
+        if made is None:
+            raise Problem(503, "The map is being made.", {"Retry-After": "1"})
+        if any(not 0 <= row < len(made.ids) for row in rows):
+            raise Problem(422, f"A row is from 0 to {len(made.ids) - 1}.")
+        found = await library.first.call(library.first.index.get, [made.ids[row] for row in rows])
+        plain = [library.plain_item(item.id, item.metadata) for item in found if item is not None]
+        return _plain({**library.envelope(library.first), "items": plain})
+
+    @app.get("/worst", responses={200: {"model": answers.WorstAnswer}})
+    async def worst() -> Response:
+        """Return the queries that find the wrong items first, and the labels taken for one another."""
+        return _plain({**library.envelope(library.first), **await worst_plain(library)})
+
+
+async def worst_plain(library: Library) -> dict[str, Any]:
+    """Return the worst queries as JSON."""
+    found = await library.worst()
+    if found is None:
+        return {"state": "building", "tried": 0, "metrics": {}, "queries": [], "confusions": []}
+    ids = list(dict.fromkeys(name for q in found.queries for name in (q.id, *(each[0] for each in q.results))))
+    items = await library.first.call(library.first.index.get, ids)
+    plain = {item.id: library.plain_item(item.id, item.metadata) for item in items if item is not None}
+    queries = [
+        {
+            "query": plain[query.id],
+            "value": query.value,
+            "first_right_rank": query.first_right_rank,
+            "results": [
+                {**plain[name], "rank": rank, "score": score, "correct": correct}
+                for rank, (name, score, correct) in enumerate(query.results, 1)
+                if name in plain
+            ],
+        }
+        for query in found.queries
+        if query.id in plain
+    ]
+    confusions = [{"label": a, "taken_for": b, "queries": number} for a, b, number in found.confusions]
+    return {
+        "state": "ready",
+        "tried": found.tried,
+        "metrics": found.metrics,
+        "queries": queries,
+        "confusions": confusions,
+    }
+
+
+def _add_operations(app: FastAPI, library: Library) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Say that the process is alive."""
+        return {"status": "alive"}
+
+    @app.get("/ready")
+    async def ready() -> dict[str, str]:
+        """Say whether searches are answered; not any more once the server was told to stop."""
+        if library.stopping:
+            raise Problem(503, "The server is stopping.", {"Retry-After": "5"})
+        return {"status": "ready"}
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Return counts and times in Prometheus' text format."""
+        gauges = {
+            "tophit_items": ("Items in the index.", float(len(library.first.index))),
+            "tophit_memory_bytes": ("Resident memory of the process.", float(resident_bytes())),
+        }
+        return Response(library.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+
+
+def _add_page(app: FastAPI, access: Access) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return FileResponse(PAGE / "icon.svg", media_type="image/svg+xml")
+
+    @app.post("/session", openapi_extra=body_schema(SessionRequest, None, _EXAMPLES["session"]))
+    async def session(request: Request) -> dict[str, str]:
+        """Let the browser keep a token in a cookie, which reads but never writes."""
+        token = parse(SessionRequest, await request.body()).token
+        if not access.scopes(token):
+            raise Problem(401, "This token is not known here.")
+        answer = JSONResponse({"status": "welcome"})
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+        return answer  # type: ignore[return-value]
+
+    app.mount("/page", StaticFiles(directory=PAGE))
+
+
+def _add_answers_to_errors(app: FastAPI) -> None:
+    """Let every mistake that a route meets be one sentence of JSON."""
+
+    @app.exception_handler(Problem)
+    @app.exception_handler(TophitError)
+    async def problem(request: Request, error: Exception) -> Response:
+        found = problem_of(error)
+        return JSONResponse({"error": found.sentence}, found.status, found.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        return JSONResponse({"error": f"{'.'.join(map(str, first['loc']))}: {first['msg']}."}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def plain(request: Request, error: HTTPException) -> Response:
+        return JSONResponse({"error": f"{error.detail}."}, error.status_code, error.headers)
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI description, with the shapes of the bodies that routes read themselves."""
+    if app.openapi_schema is None:
+        schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+        models = [(each, "validation") for each in _REQUESTS]
+        _, more = models_json_schema(models, ref_template="#/components/schemas/{model}")  # type: ignore[arg-type]
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(more["$defs"])
+        for path in schema["paths"].values():
+            for operation in path.values():
+                operation["responses"] = _with_errors(operation["responses"])
+        app.openapi_schema = schema
+    return app.openapi_schema
+
+
+def _with_errors(described: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    errors = {str(status): {"description": e["description"], "content": content} for status, e in _ERRORS.items()}
+    return {**errors, **{status: each for status, each in described.items() if status not in errors}}
+
+
+def _plain(content: dict[str, Any]) -> Response:
+    """Return JSON without another look at it: answers are made of plain values."""
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return Response(body.encode(errors="replace"), media_type="application/json")
+
+
+def _picture(webp: bytes) -> Response:
+    return Response(webp, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process holds; 0 where /proc is not there."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)

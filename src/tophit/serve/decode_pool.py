@@ -1,0 +1,134 @@
+"""Pictures of strangers are decoded in processes of their own, which are killed when they take too long."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tophit.serve.limits import Limits
+from tophit.serve.problems import Problem
+
+FractionBox = tuple[float, float, float, float]
+KEPT_SIDE = 1024
+"""The long side of a picture that is kept, for a box to be drawn on it."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The pictures asked for as uint8 (height, width, 3), and the first of them encoded anew (empty if not asked)."""
+
+    pictures: list[np.ndarray]
+    webp: bytes
+
+
+class DecodePool:
+    """A few processes that decode, started when first needed."""
+
+    def __init__(self, limits: Limits, least_side: int, workers: int | None = None) -> None:
+        self._limits = limits
+        self._least_side = least_side
+        self._workers = workers or min(4, os.cpu_count() or 1)
+        self._idle: list[asyncio.subprocess.Process] = []
+        self._places = asyncio.Semaphore(self._workers)
+
+    async def pictures(
+        self,
+        data: bytes,
+        boxes: Sequence[FractionBox | None] = (None,),
+        within: Sequence[float] | None = None,
+        webp: int = 0,
+        name: str = "the image",
+    ) -> Decoded:
+        """Return the parts of a picture that the boxes cut out, None being all of it; or raise a Problem that names it.
+
+        ``within`` is the part of the picture in use, in pixels; the boxes are fractions of that. ``webp`` is the long
+        side of the picture to be encoded.
+        """
+        least = max(self._least_side, webp) if webp else self._least_side
+        wish = {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}
+        return await self._decode(data, wish, least, name)
+
+    async def thumbnail(self, data: bytes, side: int, within: Sequence[float] | None = None) -> bytes:
+        """Return a picture encoded anew, its long side at most ``side``."""
+        wish = {"boxes": [None], "within": within, "webp": side, "raw": False}
+        return (await self._decode(data, wish, side, "the image")).webp
+
+    async def _decode(self, data: bytes, wish: dict[str, Any], least_side: int, name: str) -> Decoded:
+        wish |= {
+            "length": len(data),
+            "least_side": least_side,
+            "pixels": self._limits.pixels,
+            "side": self._limits.side,
+            "ratio": self._limits.ratio,
+        }
+        async with self._places:
+            worker = await self._worker()
+            done = False
+            try:
+                async with asyncio.timeout(self._limits.decode_seconds):
+                    head, parts = await _exchange(worker, wish, data)
+                done = True
+            except TimeoutError:
+                seconds = self._limits.decode_seconds
+                raise Problem(422, f"{name}: decoding takes longer than {seconds:g} seconds.") from None
+            except (asyncio.IncompleteReadError, ConnectionError, ValueError):
+                raise Problem(422, f"{name}: can't be decoded within the memory allowed.") from None
+            finally:
+                if done:
+                    self._idle.append(worker)
+                else:
+                    await _end(worker)
+        if "refused" in head:
+            raise Problem(422, f"{name}: {head['refused']}.")
+        pictures = [
+            np.frombuffer(part, np.uint8).reshape(high, wide, 3)
+            for part, (wide, high) in zip(
+                parts[:-1], head["sizes"], strict=False
+            )  # none, if only the thumbnail was asked
+        ]
+        return Decoded(pictures, parts[-1])
+
+    async def close(self) -> None:
+        """End the processes."""
+        while self._idle:
+            await _end(self._idle.pop())
+
+    async def _worker(self) -> asyncio.subprocess.Process:
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.returncode is None:
+                return worker
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tophit.serve.decode_worker", str(self._limits.decode_bytes)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # threads' stacks count as memory
+            start_new_session=True,  # Ctrl-C is the server's to handle
+        )
+
+
+async def _exchange(
+    worker: asyncio.subprocess.Process, wish: dict[str, Any], data: bytes
+) -> tuple[dict[str, Any], list[bytes]]:
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(json.dumps(wish).encode() + b"\n")
+    worker.stdin.write(data)
+    await worker.stdin.drain()
+    line = await worker.stdout.readline()
+    head = json.loads(line)
+    return head, [await worker.stdout.readexactly(length) for length in head.get("lengths", ())]
+
+
+async def _end(worker: asyncio.subprocess.Process) -> None:
+    if worker.returncode is None:
+        worker.kill()
+    await worker.wait()
+    if worker.stdin is not None:
+        worker.stdin.close()

@@ -1,0 +1,259 @@
+"""What a server knows and answers with: a model and its index, perhaps a second of each, and their pictures."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tophit.errors import UsageError
+from tophit.search.engine import Item
+from tophit.serve import opaque
+from tophit.serve.decode_pool import DecodePool
+from tophit.serve.embedding_map import EmbeddingMap, make_map
+from tophit.serve.guard import log, stages
+from tophit.serve.limits import Limits
+from tophit.serve.metrics import Metrics
+from tophit.serve.pictures import Thumbnails, Uploads
+from tophit.serve.problems import Problem
+from tophit.serve.requests import RESERVED
+from tophit.serve.side import Side
+from tophit.serve.survey import Survey, survey
+from tophit.serve.worst import Worst, find_worst
+
+_OWN_FOLDER = "serve"
+_REFRESH_SECONDS = 2.0
+_ANEW_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a server is to serve."""
+
+    folder: Path
+    against: Path | None = None
+    run: Path | None = None
+    images: Path | None = None
+    writable: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Something made of a version of the index, and when."""
+
+    version: str
+    value: Any
+    at: float
+
+
+class Library:
+    """Everything behind the routes. Made before the event loop runs; ``start`` and ``close`` belong to the loop."""
+
+    def __init__(self, wish: Wish) -> None:
+        self.wish = wish
+        self.limits = wish.limits
+        self.metrics = Metrics()
+        self.stopping = False
+        self.first = Side(wish.folder, wish.writable, self.limits, self.metrics, _name(wish.folder))
+        self.second: Side | None = None
+        try:
+            if wish.against is not None:
+                self.second = Side(wish.against, False, self.limits, self.metrics, _name(wish.against))
+            self.run = _run_facts(wish.run, self.first.model) if wish.run is not None else None
+        except BaseException:
+            self.close_sides()
+            raise
+        self.own_folder = wish.folder / _OWN_FOLDER
+        self.key = opaque.kept_key(self.own_folder / "key")
+        least = max(side.catalogue.embedder.preprocessing.least_side for side in self.sides)
+        self.pool = DecodePool(self.limits, least)
+        self.uploads = Uploads(self.limits.uploads)
+        self.thumbnails = Thumbnails(self.pool, self.roots)
+        self.survey = Survey(len(self.first.index), {}, None, [])
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._jobs: dict[str, asyncio.Task[Any]] = {}
+        self._kept: dict[str, _Kept] = {}
+        self._surveyed = ""
+
+    @property
+    def sides(self) -> list[Side]:
+        """The models that are served."""
+        return [self.first] if self.second is None else [self.first, self.second]
+
+    def identity(self) -> tuple[str, str]:
+        """Return the model's id and the index' version."""
+        return self.first.model, self.first.version
+
+    def roots(self) -> list[Path]:
+        """Return the folders inside which pictures are served."""
+        root = self.wish.images or self.survey.root
+        return [self.own_folder / "images", *([root] if root is not None else [])]
+
+    async def start(self) -> None:
+        """Learn what the index holds and go on watching it."""
+        await self._look()
+        task = asyncio.create_task(self._watch())
+        self._tasks.add(task)
+
+    async def close(self) -> None:
+        """Stop watching, end the processes, flush and close the indexes."""
+        for task in [*self._tasks, *self._jobs.values()]:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await self.pool.close()
+        await asyncio.to_thread(self.close_sides)
+
+    def close_sides(self) -> None:
+        """Close the indexes."""
+        for side in self.sides:
+            side.close()
+
+    async def _look(self) -> None:
+        """Make the survey; the folder of the images stays as it was found at the start."""
+        version = self.first.version
+        made = await self.first.call(lambda: survey(self.first.index.items(), len(self.first.index)))
+        if self._surveyed:
+            made.root = self.survey.root
+        self.survey, self._surveyed = made, version
+
+    async def _watch(self) -> None:
+        looked = time.monotonic()
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                for side in self.sides:
+                    await side.refresh()
+                if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
+                    looked = time.monotonic()  # a pass over a great index is not for every write
+                    await self._look()
+            except Exception:  # the next time may be better, and there must be one
+                log.exception("the index can't be looked at")
+
+    def public_id(self, item_id: str) -> str:
+        """Return an item's id as clients see it: a path without the folder of the images."""
+        root = self.wish.images or self.survey.root
+        if root is not None and item_id.startswith(f"{root}{os.sep}"):
+            return item_id[len(str(root)) + 1 :]
+        return item_id
+
+    def inner_id(self, name: str) -> str:
+        """Return the id under which a client's item is written: as it is, or the path that it is short for."""
+        root = self.wish.images or self.survey.root
+        return f"{root}{os.sep}{name}" if root is not None and (root / name).is_file() else name
+
+    async def items(self, side: Side, ids: Sequence[str]) -> list[Item]:
+        """Return the items of ids as clients give them, or raise a Problem for one that is not there."""
+        root = self.wish.images or self.survey.root
+        long = [f"{root}{os.sep}{name}" if root is not None else name for name in ids]
+        found = await side.call(side.index.get, [*ids, *long])
+        chosen: list[Item] = []
+        for name, one, other in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
+            item = one or other
+            if item is None:
+                raise Problem(404, f"The index has no item '{name}'.")
+            chosen.append(item)
+        return chosen
+
+    def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        """Return an item as clients see it; no vector, no path."""
+        shown = {name: value for name, value in metadata.items() if name not in RESERVED}
+        address = f"/thumbnails/{opaque.seal(self.key, item_id)}" if "path" in metadata else None
+        return {
+            "id": self.public_id(item_id),
+            "label": None if (label := metadata.get("label")) is None else str(label),
+            "metadata": shown,
+            "thumbnail": address,
+        }
+
+    def envelope(self, side: Side) -> dict[str, Any]:
+        """Return what every answer carries."""
+        times = {f"{name}_ms": round(1000 * seconds, 3) for name, seconds in stages().items()}
+        return {"model": side.model, "index": side.version, "times": times}
+
+    async def thumbnail(self, name: str, size: int) -> bytes:
+        """Return the picture behind an opaque name."""
+        item_id = opaque.unseal(self.key, name)
+        if item_id is None:
+            raise Problem(404, "There is no such picture.")
+        for side in self.sides:
+            found = (await side.call(side.index.get, [item_id]))[0]
+            if found is not None:
+                return await self.thumbnails.get(found.metadata, size)
+        raise Problem(404, "This item is gone.")
+
+    async def map(self, name: str | None = None) -> EmbeddingMap | None:
+        """Return the map, or None while it is being made; with a name, only if it is that one and not a newer."""
+        made = await self._made("map", lambda: make_map(self.first.index, self.own_folder, self.first.version))
+        if made is not None and name is not None and name != made.name:
+            raise Problem(409, "The map was drawn anew; load it again.")
+        return made
+
+    async def worst(self) -> Worst | None:
+        """Return the worst queries, or None while they are looked for."""
+        return await self._made("worst", lambda: find_worst(self.first.index))
+
+    async def _made(self, name: str, make: Callable[[], Any]) -> Any:
+        """Return what a thread makes of the index: the last one made, None before the first.
+
+        After a change of the index it is made anew, once a minute at most; the old one serves meanwhile.
+        """
+        kept = self._kept.get(name)
+        stale = kept is None or (kept.version != self.first.version and time.monotonic() - kept.at > _ANEW_SECONDS)
+        if stale and name not in self._jobs:
+            self._jobs[name] = asyncio.create_task(self._make(name, make))
+        if kept is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._jobs[name]), 1.0)
+            kept = self._kept.get(name)
+        return None if kept is None else kept.value
+
+    async def _make(self, name: str, make: Callable[[], Any]) -> None:
+        version = self.first.version
+        try:
+            self._kept[name] = _Kept(version, await asyncio.to_thread(make), time.monotonic())
+        except Exception as error:
+            log.exception("the %s can't be made", name)
+            raise Problem(
+                503, f"The {name} can't be made; the server's log says why.", {"Retry-After": "60"}
+            ) from error
+        finally:
+            del self._jobs[name]
+
+    def about(self) -> dict[str, Any]:
+        """Return what a page needs to know before the first search."""
+        return {
+            "name": self.first.name,
+            "items": len(self.first.index),
+            "dim": self.first.index.dim,
+            "against": self.second.name if self.second else None,
+            "run": self.run,
+            "writable": self.wish.writable,
+            "fields": [facts.plain() for facts in self.survey.fields.values()],
+            "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
+        }
+
+
+def _name(folder: Path) -> str:
+    """Return what an index is called: its folder's name, with the run's before a plain 'index'."""
+    full = folder.absolute()
+    return f"{full.parent.name}/{full.name}" if full.name == "index" else full.name
+
+
+def _run_facts(run: Path, model: str) -> dict[str, Any]:
+    """Return a run's name and its measured metrics, refusing one whose model did not make the index."""
+    import json
+
+    from tophit.models.embedder import load
+
+    if load(run).fingerprint() != model:
+        raise UsageError(
+            f"The index was not made by the model of {run}; serve the index of that run, or leave --run out."
+        )
+    result = run / "result.json"
+    test = json.loads(result.read_text(encoding="utf-8")).get("test", {}) if result.is_file() else {}
+    return {"name": run.absolute().name, "metrics": {k: v for k, v in test.items() if isinstance(v, (int, float))}}

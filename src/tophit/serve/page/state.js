@@ -1,0 +1,204 @@
+// The whole state of a search lives in the address, so that a link, a reload and the back button bring it back.
+import { signal } from "@preact/signals";
+import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
+
+/**
+ * @typedef {Object} Search
+ * @property {"search"|"map"|"worst"} view
+ * @property {string} id         the item to search from
+ * @property {string[]} uploads  pictures the server keeps
+ * @property {number[]|null} box x1, y1, x2, y2 as fractions of the picture
+ * @property {string[]} like
+ * @property {string[]} unlike
+ * @property {Object<string, any>} where
+ * @property {number} k
+ * @property {string} rerank
+ * @property {boolean} compare
+ */
+
+/** @type {Search} */
+const EMPTY = {
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", compare: false,
+};
+
+export const search = signal(readAddress());
+export const about = signal(null);
+export const answer = signal(null); // of /search or /compare
+export const sample = signal([]);
+export const busy = signal(false);
+export const notice = signal({ text: "", error: false });
+export const needsToken = signal(false);
+
+/** @returns {Search} */
+export function readAddress() {
+  const given = new URLSearchParams(location.search);
+  const box = (given.get("box") || "").split(",").map(Number);
+  let where = {};
+  try {
+    where = JSON.parse(given.get("where") || "{}");
+  } catch {
+    where = {};
+  }
+  const view = given.get("view");
+  return {
+    view: view === "map" || view === "worst" ? view : "search",
+    id: given.get("id") || "",
+    uploads: given.getAll("upload"),
+    box: box.length === 4 && box.every(Number.isFinite) ? box : null,
+    like: given.getAll("like"),
+    unlike: given.getAll("unlike"),
+    where,
+    k: Math.max(1, Number.parseInt(given.get("k") || "", 10) || EMPTY.k),
+    rerank: given.get("rerank") || "",
+    compare: given.get("compare") === "1",
+  };
+}
+
+/** @param {Search} state */
+export function address(state) {
+  const told = new URLSearchParams();
+  if (state.view !== "search") told.set("view", state.view);
+  if (state.id) told.set("id", state.id);
+  for (const name of state.uploads) told.append("upload", name);
+  if (state.box) told.set("box", state.box.map((value) => value.toFixed(4)).join(","));
+  for (const name of state.like) told.append("like", name);
+  for (const name of state.unlike) told.append("unlike", name);
+  if (Object.keys(state.where).length) told.set("where", JSON.stringify(state.where));
+  if (state.k !== EMPTY.k) told.set("k", String(state.k));
+  if (state.rerank) told.set("rerank", state.rerank);
+  if (state.compare) told.set("compare", "1");
+  const text = told.toString();
+  return text ? `/?${text}` : "/";
+}
+
+/** @param {Partial<Search>} changes */
+export function change(changes) {
+  const next = { ...search.value, ...changes };
+  if (address(next) !== address(search.value)) history.pushState(null, "", address(next));
+  search.value = next;
+}
+
+/** Search from an item: a new question, so what steered the old one goes. */
+export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
+
+export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, compare: search.value.compare });
+
+/**
+ * Like or dislike an item; the same again takes it back.
+ * @param {"like"|"unlike"} side
+ * @param {string} id
+ */
+export function steer(side, id) {
+  const other = side === "like" ? "unlike" : "like";
+  const now = search.value[side];
+  change({
+    [side]: now.includes(id) ? now.filter((one) => one !== id) : [...now, id],
+    [other]: search.value[other].filter((one) => one !== id),
+  });
+}
+
+/** @param {Search} state */
+export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length);
+
+/** @param {Search} state */
+function request(state) {
+  return {
+    ids: state.id ? [state.id] : [],
+    uploads: state.uploads,
+    box: state.box,
+    like: state.like,
+    unlike: state.unlike,
+    together: state.uploads.length > 1,
+    where: Object.keys(state.where).length ? state.where : null,
+    k: state.k,
+    rerank: state.rerank ? [state.rerank] : [],
+  };
+}
+
+let running = null;
+let asked = "";
+
+/** Search by the state, unless that is what the answer on the page already is. */
+export async function runSearch() {
+  const state = search.value;
+  if (!hasQuery(state)) {
+    running?.abort();
+    asked = "";
+    answer.value = null;
+    busy.value = false;
+    return;
+  }
+  const question = JSON.stringify([state.compare, request(state)]);
+  if (question === asked) return;
+  asked = question;
+  running?.abort();
+  const own = (running = new AbortController());
+  busy.value = true;
+  try {
+    const compare = state.compare && about.value?.against;
+    answer.value = await post(compare ? "/compare" : "/search", request(state), own.signal);
+    say(summary(answer.value));
+  } catch (error) {
+    if (error.name === "AbortError") return;
+    asked = "";
+    answer.value = null;
+    fail(error);
+  } finally {
+    if (running === own) busy.value = false;
+  }
+}
+
+/** @param {any} found */
+function summary(found) {
+  const results = found.queries ? found.queries[0].results : found.second.results;
+  const first = results[0];
+  if (!first) return "Nothing was found. A filter may be too narrow.";
+  return `${results.length} results. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
+}
+
+/** @param {File[]} files */
+export async function searchFiles(files) {
+  const pictures = files.filter((file) => file.type.startsWith("image/") || !file.type);
+  if (!pictures.length) return fail(new Error("That is no picture. JPEG, PNG and WebP are understood."));
+  busy.value = true;
+  try {
+    const found = await postFiles(pictures, { k: 1, together: false });
+    const uploads = found.queries.map((one) => one.query.upload);
+    change({ view: "search", id: "", uploads, box: null, like: [], unlike: [] });
+  } catch (error) {
+    fail(error);
+  } finally {
+    busy.value = false;
+  }
+}
+
+/** @param {string} text */
+export const say = (text) => (notice.value = { text, error: false });
+
+/** @param {Error} error */
+export function fail(error) {
+  if (error instanceof NeedsToken) needsToken.value = true;
+  else notice.value = { text: error.message, error: true };
+}
+
+/** Learn what is served; again after a token was given. */
+export async function begin() {
+  try {
+    about.value = await get("/about");
+    document.title = `${about.value.name} · Tophit`;
+    sample.value = (await get("/items")).items;
+    needsToken.value = false;
+    asked = "";
+    await runSearch();
+  } catch (error) {
+    fail(error);
+  }
+}
+
+/** @param {string} token */
+export async function giveToken(token) {
+  await post("/session", { token });
+  await begin();
+}
+
+export { getWhenReady };

@@ -1,0 +1,106 @@
+"""The pictures of a server: those of items, read only inside their folders, and those that were searched with."""
+
+import asyncio
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tophit.files import replace_file
+from tophit.serve.decode_pool import DecodePool
+from tophit.serve.problems import Problem
+
+SIZES = (160, 320, 1024)
+_CACHE_BYTES = 64_000_000
+_MOST_FILE_BYTES = 200_000_000
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A picture that was searched with: encoded anew, and its vector by each model's fingerprint."""
+
+    name: str
+    webp: bytes
+    vectors: dict[str, np.ndarray]
+
+
+class Uploads:
+    """The last pictures that were searched with, in memory, under names that can't be guessed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, Upload] = OrderedDict()
+
+    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+        """Keep a picture, and forget the one not used for longest if there are too many."""
+        upload = Upload(secrets.token_urlsafe(16), webp, vectors)
+        self._kept[upload.name] = upload
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return upload
+
+    def get(self, name: str) -> Upload:
+        """Return a picture, or say that it is no longer kept."""
+        if name not in self._kept:
+            raise Problem(404, "This picture is no longer kept; send it again.")
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+
+class Thumbnails:
+    """Pictures of items, encoded anew; the last ones are kept in memory."""
+
+    def __init__(self, pool: DecodePool, roots: Callable[[], list[Path]]) -> None:
+        self._pool = pool
+        self._roots = roots
+        self._cache: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+        self._bytes = 0
+
+    async def get(self, metadata: dict[str, Any], size: int) -> bytes:
+        """Return an item's picture as WebP, its long side at most one of ``SIZES``."""
+        path = self.path(metadata)
+        box = metadata.get("box")
+        key = (str(path), tuple(box or ()), size, path.stat().st_mtime_ns)
+        if key not in self._cache:
+            data = await self.read(metadata)
+            made = await self._pool.thumbnail(data, size, box)
+            if key not in self._cache:
+                self._cache[key] = made
+                self._bytes += len(made)
+            while self._bytes > _CACHE_BYTES:
+                self._bytes -= len(self._cache.popitem(last=False)[1])
+            return made
+        self._cache.move_to_end(key)
+        return self._cache[key]
+
+    async def read(self, metadata: dict[str, Any]) -> bytes:
+        """Return the bytes of an item's file."""
+        path = self.path(metadata)
+        return await asyncio.to_thread(path.read_bytes)
+
+    def path(self, metadata: dict[str, Any]) -> Path:
+        """Return the file of an item, links resolved, if it lies inside the folders that are served."""
+        given = metadata.get("path")
+        if not isinstance(given, str):
+            raise Problem(404, "This item has no picture.")
+        try:
+            path = Path(given).resolve(strict=True)
+            inside = any(path.is_relative_to(root.resolve()) for root in self._roots())
+            if not inside or not path.is_file() or path.stat().st_size > _MOST_FILE_BYTES:
+                raise Problem(404, "This item's picture is not served.")
+        except (OSError, ValueError, RuntimeError):
+            raise Problem(404, "This item's picture is gone.") from None
+        return path
+
+
+def store_picture(folder: Path, webp: bytes) -> Path:
+    """Write a picture of a new item durably under a name of our own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{secrets.token_hex(16)}.webp"
+    with replace_file(path) as temporary:
+        temporary.write_bytes(webp)
+    return path

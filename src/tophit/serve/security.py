@@ -1,0 +1,153 @@
+"""Who may ask: tokens with scopes, the hosts and origins that are believed, headers that bind a browser."""
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+from tophit.errors import UsageError
+from tophit.serve.problems import Problem
+
+COOKIE = "tophit_token"
+_LEAST_BYTES = 32
+_SCOPES = ("read", "admin")
+_LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Digests of the tokens by scope, whether reading needs one, and the host names that are believed."""
+
+    tokens: tuple[tuple[str, bytes], ...] = ()
+    reading_is_open: bool = True
+    hosts: tuple[str, ...] = _LOOPBACK_NAMES
+    any_address: bool = False
+    """Believe any address of numbers: for a server that is bound to all of them."""
+
+    @property
+    def has_admin(self) -> bool:
+        """Whether anyone may write."""
+        return any(scope == "admin" for scope, _ in self.tokens)
+
+    def scopes(self, token: str) -> set[str]:
+        """Return what a token allows; every token is compared, each in constant time."""
+        digest = hashlib.sha256(token.encode(errors="replace")).digest()
+        held = {scope for scope, known in self.tokens if hmac.compare_digest(digest, known)}
+        return held | {"read"} if held else held
+
+    def check(self, scope: str, headers: dict[str, str]) -> None:
+        """Raise a Problem unless the request's headers allow what it wants: ``public``, ``read`` or ``admin``."""
+        if scope == "public" or (scope == "read" and self.reading_is_open):
+            return
+        kind, _, token = headers.get("authorization", "").partition(" ")
+        given = token.strip() if kind.lower() == "bearer" else ""
+        if not given and scope == "read":  # a cookie reads, but never writes
+            given = cookie_token(headers.get("cookie", ""))
+        if scope in (held := self.scopes(given) if given else set()):
+            return
+        if scope == "admin" and not self.has_admin:
+            raise Problem(403, "This server takes no changes: it was started without an admin token.")
+        if held:
+            raise Problem(403, "This token reads only; changes need an admin token.")
+        raise Problem(401, "This needs a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+
+    def check_host(self, headers: dict[str, str]) -> None:
+        """Raise a Problem if the request was meant for another host or comes from another site's page."""
+        host = headers.get("host", "")
+        name = _host_name(host)
+        if name not in self.hosts and not (self.any_address and _is_address(name)):
+            raise Problem(421, "This server does not answer for that host name; start it with --allow-host to.")
+        origin = headers.get("origin")
+        if origin is not None and re.sub(r"^https?://", "", origin.lower()) != host.lower():
+            raise Problem(403, "Pages of other sites can't use this server.")
+
+
+def make_access(host: str, token_file: Path | None, allow_hosts: Iterable[str] = ()) -> Access:
+    """Return who may do what on a server that is bound to an address; one that others reach must have a token."""
+    tokens = read_tokens(token_file) if token_file is not None else ()
+    loopback = is_loopback(host)
+    if not loopback and not tokens:
+        raise UsageError(
+            f"Others can reach {host}: give --token-file, a file with lines like 'read TOKEN' and 'admin TOKEN', each "
+            f"token of {_LEAST_BYTES} bytes or more; or stay on 127.0.0.1."
+        )
+    reading_is_open = loopback and not any(scope == "read" for scope, _ in tokens)
+    everywhere = host in ("0.0.0.0", "::", "")
+    hosts = {*_LOOPBACK_NAMES, *(name.lower() for name in allow_hosts)} | (set() if everywhere else {host.lower()})
+    return Access(tokens, reading_is_open, tuple(sorted(hosts)), everywhere)
+
+
+def read_tokens(path: Path) -> tuple[tuple[str, bytes], ...]:
+    """Read a file of tokens, ``read TOKEN`` or ``admin TOKEN`` a line, and keep only their digests."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"The token file {path} can't be read: {error}.") from None
+    tokens: list[tuple[str, bytes]] = []
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 2 or words[0] not in _SCOPES:
+            raise UsageError(f"{path}, line {number}: expected 'read TOKEN' or 'admin TOKEN'.")
+        if len(words[1].encode()) < _LEAST_BYTES:
+            raise UsageError(
+                f"{path}, line {number}: the token has {len(words[1].encode())} bytes; {_LEAST_BYTES} are the least. "
+                'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        tokens.append((words[0], hashlib.sha256(words[1].encode()).digest()))
+    if not tokens:
+        raise UsageError(f"The token file {path} holds no token.")
+    return tuple(tokens)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether only this machine reaches an address."""
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def cookie_token(text: str) -> str:
+    """Return the token in a Cookie header, or nothing."""
+    try:
+        found = SimpleCookie(text).get(COOKIE)
+    except Exception:  # a malformed cookie is no cookie
+        return ""
+    return found.value if found else ""
+
+
+def security_headers(scripts: Collection[str]) -> list[tuple[bytes, bytes]]:
+    """Return the headers of every answer; the page's inline scripts are allowed by their hashes."""
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
+    allowed = " ".join(["'self'", *(f"'sha256-{value}'" for value in hashes)])
+    policy = (
+        f"default-src 'self'; script-src {allowed}; img-src 'self' blob:; object-src 'none'; base-uri 'none'; "
+        "form-action 'self'; frame-ancestors 'none'"
+    )
+    return [
+        (b"content-security-policy", policy.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+    ]
+
+
+def _host_name(host: str) -> str:
+    """Return a Host header's name without its port, in lower case."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]/@\s]+)(:[0-9]{1,5})?", host)
+    return match.group(1).strip("[]").lower() if match else ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
