@@ -1,5 +1,7 @@
 """Above a size the local engine searches through IVF or HNSW: recall is measured, filters and deletions keep it."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +126,18 @@ def test_many_small_writes_become_few_segments(tmp_path: Path, monkeypatch: pyte
         unit = values / np.linalg.norm(values, axis=1, keepdims=True)
         assert recall(index.search(unit[:50]), unit[:50], unit, np.arange(500), 10) == 1
     assert len(Index.open(tmp_path)) == 500
+
+
+def test_it_works_beside_a_library_that_changes_faiss(tmp_path: Path) -> None:
+    """pytorch-metric-learning imports faiss.contrib.torch_utils, whose search takes no parameters."""
+    code = (
+        "import sys, numpy as np, faiss.contrib.torch_utils\n"
+        "from tophit.search import Index\n"
+        "vectors = np.random.default_rng(0).normal(size=(1200, 16))\n"
+        "index = Index.create(sys.argv[1], 16, exact_below=1000)\n"
+        "index.upsert([str(i) for i in range(1200)], vectors)\n"
+        "index.compact()\n"
+        "print(index.stats()['kind'], index.search(vectors[7], k=1)[0][0].id)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["ivf", "7"]

@@ -50,22 +50,28 @@ class Approximate:
         """Return so many candidates' rows for each query, looked for with an effort."""
         if effort not in self._params:
             self._params[effort] = self._parameters(effort, self._live)
-        return self.index.search(queries, min(count, self.index.ntotal), params=self._params[effort])[1]
+        return self._search(queries, min(count, self.index.ntotal), self._params[effort])
 
     def _filtered(self, queries: np.ndarray, effort: int, count: int, rows: np.ndarray) -> np.ndarray:
         """Probe twice as many lists until the results stop changing: the allowed rows may be far from the query."""
         mask = np.zeros(self.index.ntotal, bool)
         mask[rows] = True
         allowed = _selector(mask)
-        found = self.index.search(queries, count, params=self._parameters(effort, allowed))[1]
+        found = self._search(queries, count, self._parameters(effort, allowed))
         unsure = np.arange(len(queries))
         while len(unsure) and effort < self.most_effort:
             effort = min(2 * effort, self.most_effort)
-            again = self.index.search(queries[unsure], count, params=self._parameters(effort, allowed))[1]
+            again = self._search(queries[unsure], count, self._parameters(effort, allowed))
             changed = (again != found[unsure]).any(axis=1) | (again[:, -1] < 0)
             found[unsure] = again
             unsure = unsure[changed]
         return found
+
+    def _search(self, queries: np.ndarray, count: int, parameters: Any) -> np.ndarray:
+        # faiss.contrib.torch_utils, which pytorch-metric-learning imports, puts a search without parameters in the
+        # place of FAISS's own and keeps that under another name.
+        search = getattr(self.index, "search_numpy", self.index.search)
+        return search(queries, count, params=parameters)[1]
 
     def _plan(self, k: int, rarity: float) -> tuple[int, int]:
         """Return effort and number of candidates for k results.

@@ -1,3 +1,5 @@
+"""A small set for comparisons."""
+
 from pathlib import Path
 
 import numpy as np
