@@ -146,6 +146,8 @@ def within_a_minute() -> Iterator[None]:
     timer.cancel()
 
 
+# torch tells of a dead worker by a signal handler, whose error may strike inside any ``__del__`` and be lost there.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("within_a_minute")
 def test_a_killed_worker_is_told_in_a_sentence(rows: list[ImageRow]) -> None:
     before = set(multiprocessing.active_children())

@@ -133,7 +133,7 @@ class ImageLoader:
         try:
             for batch in self.loader:
                 yield normalised(batch, self.dataset.preprocessing)
-        except RuntimeError as error:
+        except (RuntimeError, ConnectionError, EOFError) as error:
             raise explained(error) from error
 
     def close(self) -> None:
@@ -147,13 +147,14 @@ def _stand_apart(worker: int) -> None:
     os.setpgrp()
 
 
-def explained(error: RuntimeError) -> Exception:
+def explained(error: Exception) -> Exception:
     """Return what a loader's error means to the user; another error is returned as it is."""
     text = str(error)
-    if "DataLoader worker" in text:
+    # A worker that ends while it hands over a batch is seen as a broken connection.
+    if "DataLoader worker" in text or isinstance(error, ConnectionError | EOFError):
         return TophitError(
             "A process that reads images was ended from outside, most likely for want of memory; set data.workers "
-            f"lower, or data.cache_gb if there is a cache. ({text.splitlines()[0]})"
+            f"lower, or data.cache_gb if there is a cache. ({text.splitlines()[0] if text else type(error).__name__})"
         )
     if "DataLoader timed out" in text:
         return TophitError(f"No batch of images could be read in {_PATIENCE:.0f} seconds: is the disk still there?")
