@@ -178,22 +178,22 @@ def start(data: Path, model: Path, out: Path, **environment: str) -> subprocess.
 def test_ctrl_c_keeps_whole_parts_and_the_command_continues(embedder: Embedder, pictures: Path, tmp_path: Path) -> None:
     embedder.save(tmp_path / "model")
     rows = list(manifest_from_folder(pictures).rows)
-    lines = [f"{row.path},{row.label},{x},0,32,{y}" for row in rows for x in range(4) for y in range(16, 32, 2)]
+    lines = [f"{row.path},{row.label},{x},0,32,{y}" for row in rows for x in range(4) for y in range(16, 32)]
     data = tmp_path / "many.csv"
-    data.write_text("path,label,x1,y1,x2,y2\n" + "\n".join(lines) + "\n")  # 1536 boxes: six parts
+    data.write_text("path,label,x1,y1,x2,y2\n" + "\n".join(lines) + "\n")  # 3072 boxes: twelve parts
     first = start(data, tmp_path / "model", tmp_path / "v", TOPHIT_ENGINE="torch")
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while not list((tmp_path / "v").glob("part-*")) and first.poll() is None and time.monotonic() < until:
         time.sleep(0.02)
     first.send_signal(signal.SIGINT)
-    _, errors = first.communicate(timeout=60)
+    _, errors = first.communicate(timeout=300)
     assert first.returncode == 130, errors
     assert "same command again" in errors
     left = sorted(path.name for path in (tmp_path / "v").iterdir())
     assert left[0] == "embedding.json"
-    assert 1 <= len(left) - 1 < 6
+    assert 1 <= len(left) - 1 < 12
     second = start(data, tmp_path / "model", tmp_path / "v", TOPHIT_ENGINE="torch")
-    out, errors = second.communicate(timeout=120)
+    out, errors = second.communicate(timeout=300)
     assert second.returncode == 0, errors
-    assert "1536 vectors are in" in out.replace("\n", " ")
-    assert len(all_of(tmp_path / "v")) == 1536
+    assert "3072 vectors are in" in out.replace("\n", " ")
+    assert len(all_of(tmp_path / "v")) == 3072

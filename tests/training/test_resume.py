@@ -102,7 +102,7 @@ def test_ctrl_c_stops_cleanly_and_says_how_to_resume(
     process = start(recipe("all"), "--run", run)
     wait_for_steps(process, run, 3)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 130
     assert f"Continue with: tophit train --resume {run}" in errors.replace("\n", " ")
     assert "Traceback" not in errors
@@ -139,7 +139,7 @@ def test_stopped_twenty_times_at_any_moment_it_ends_with_the_same_weights(
         except subprocess.TimeoutExpired:
             process.send_signal(number)
             interruptions += 1
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode in (0, 130, -number), errors
         if (stopped / "result.json").exists() and interruptions < 20:
             assert_same_run(tmp_path / "whole", stopped)
