@@ -164,7 +164,7 @@ def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
         for mark in each:
             tally[words[mark]] = tally.get(words[mark], 0) + 1
     means = _means(paper, sets)
-    return [*lines, "", ". ".join(summary) + ".", "", f"What differs here: {paper.differs}", "", *means, ""]
+    return [*lines, "", ". ".join(summary) + ".", "", f"In the paper: {paper.differs}", "", *means, ""]
 
 
 def _means(paper: Paper, sets: list[Set]) -> list[str]:

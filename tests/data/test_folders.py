@@ -9,9 +9,12 @@ from tophit.data.folders import (
     open_data,
     open_images,
     part_of,
+    whole_path,
 )
 from tophit.data.splits import hold_out_validation, split_classes
 from tophit.errors import TophitError, UsageError
+from tophit.recipe import make_recipe
+from tophit.training.run import Run
 
 
 def touch(*paths: Path) -> None:
@@ -101,3 +104,15 @@ def test_validation_classes_come_out_of_training_and_only_once(pictures: Path) -
     assert hold_out_validation(manifest, 0, seed=0).rows == manifest.rows
     few = manifest_from_folder(pictures, 0.625)
     assert hold_out_validation(few, 0.25, seed=0).rows == few.rows  # three classes: none to spare
+
+
+def test_data_is_named_so_that_it_is_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert whole_path("photos") == str(tmp_path / "photos")
+    assert whole_path("cub200:photos") == f"cub200:{tmp_path / 'photos'}"
+    assert whole_path("icons") == "icons"
+    assert whole_path("missing.csv") == "missing.csv"
+    run = Run(tmp_path / "run")
+    run.begin(make_recipe({"data": {"manifest": "photos"}}))
+    assert run.recipe().data.manifest == str(tmp_path / "photos")

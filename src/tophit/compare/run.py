@@ -10,6 +10,7 @@ from tophit.compare.presets import preset_fields
 from tophit.compare.store import Store
 from tophit.compare.summary import Comparison, summarise
 from tophit.compare.work import run_workers
+from tophit.data.folders import whole_path
 from tophit.errors import UsageError
 from tophit.progress import View
 from tophit.recipe.merging import merged
@@ -40,14 +41,8 @@ def open_comparison(
         if preset is not None and data is None:
             raise UsageError("A preset names no data: --data PATH, or 'icons'.")
     made = make_plan(merged(fields, changes), preset or str(plan))
-    store.begin(made.model_copy(update={"data": {**made.data, "manifest": _place(made.data["manifest"])}}))
+    store.begin(made.model_copy(update={"data": {**made.data, "manifest": whole_path(made.data["manifest"])}}))
     return store
-
-
-def _place(data: str) -> str:
-    """Return data as workers find it from any folder: a file's or folder's whole path, a set's name as it is."""
-    path = Path(data).expanduser()
-    return str(path.absolute()) if data != "icons" and path.exists() else data
 
 
 def run_comparison(

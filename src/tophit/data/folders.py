@@ -48,6 +48,19 @@ def open_data(
     )
 
 
+def whole_path(name: str) -> str:
+    """Return data's name as it is found from any folder: with the whole path of its file or folder, if it has one."""
+    from tophit.data.sets import SETS
+
+    if name == "icons":
+        return name
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix in SETS:
+        return f"{prefix}:{Path(rest).expanduser().absolute()}"
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.exists() else name
+
+
 def open_images(name: str) -> Manifest:
     """Return the images a user wants to index: as ``open_data``, but a folder may hold images in any layout.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.folders import open_data
+from tophit.data.folders import open_data, whole_path
 from tophit.data.manifest import Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import UsageError
@@ -34,11 +34,15 @@ class Run:
         return run
 
     def begin(self, recipe: Recipe) -> None:
-        """Make the folder, save the recipe in it, and remove what a killed process left half written."""
+        """Make the folder, save the recipe in it, and remove what a killed process left half written.
+
+        The data is named by its whole path, so that the run can be resumed and evaluated from any folder.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.glob(f".{self.checkpoint_path.name}.*"):
             leftover.unlink()
-        write_text(self.recipe_path, recipe.to_yaml())
+        data = recipe.data.model_copy(update={"manifest": whole_path(recipe.data.manifest)})
+        write_text(self.recipe_path, recipe.model_copy(update={"data": data}).to_yaml())
 
     @property
     def checkpoint_path(self) -> Path:
