@@ -54,7 +54,7 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
         rows[0].set_ylabel("loss")
         _low_and_high(rows[0], smooth, loss)
         if evaluated:
-            rows[1].plot(epochs, values, marker="o", **series(2))
+            rows[1].plot(epochs, values, marker="o", color=series(2)["color"])
             rows[1].set_ylabel(f"{name} (%)")
             rows[1].margins(y=0.18)
             _mark_chosen(rows[1], epochs, values, chosen)
