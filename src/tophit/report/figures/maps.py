@@ -18,7 +18,7 @@ def map_drawing(points: np.ndarray, labels: Sequence[str], method: str = "t-SNE"
     points = np.asarray(points, np.float64)
     names = [name for name, _ in Counter(labels).most_common()]
     few = len(names) <= len(SERIES)
-    size = 7.0 if len(points) <= 1000 else 3.0 if len(points) <= 4000 else 1.2
+    size = 7.0 if len(points) <= 2000 else 3.0 if len(points) <= 4000 else 1.2
     each = np.asarray(labels)
     with house_style():
         figure, axes = new_axes(COLUMN, 3.3)

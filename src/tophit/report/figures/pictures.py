@@ -67,7 +67,7 @@ def gallery_drawing(
         for rank, (place, score) in enumerate(zip(one.results[:k], one.scores[:k], strict=True), 1):
             found = rows[place]
             right = found.label == query.label
-            cells.append(Cell(found, f"{score:.2f}", right))
+            cells.append(Cell(found, _similarity(score), right))
             values = (str(query.path), query.label, rank, str(found.path), found.label, float(score), int(right))
             for column, value in zip(numbers.values(), values, strict=True):
                 column.append(value)
@@ -93,9 +93,9 @@ def centres_drawing(centres: "Sequence[LocalCentre]", classes: int = 4, k: int =
     lines: list[list[Cell]] = []
     heads: list[str] = []
     for one in shown:
-        heads.append(f"{one.label}\nproxy {one.proxy + 1}: {one.images}")
+        heads.append(f"{one.label}\nproxy {one.proxy + 1}\n{one.images} images")
         lines.append(
-            [Cell(near.row, f"{near.similarity:.2f}", near.row.label == one.label) for near in one.nearest[:k]]
+            [Cell(near.row, _similarity(near.similarity), near.row.label == one.label) for near in one.nearest[:k]]
         )
         for rank, near in enumerate(one.nearest[:k], 1):
             values = (one.label, one.proxy + 1, one.images, rank, str(near.row.path), near.row.label, near.similarity)
@@ -103,8 +103,8 @@ def centres_drawing(centres: "Sequence[LocalCentre]", classes: int = 4, k: int =
                 column.append(value)
     caption = (
         f"Training images nearest to the proxies of the {len(chosen)} classes with the most distinct centres (up to 3 "
-        "of each), with their cosine similarity. After a proxy's number: how many images of its class are nearer to it "
-        "than to the class's others. Dashed red frame: an image of another class."
+        "of each), with their cosine similarity. Left: how many images of the class are nearer to this proxy than to "
+        "the class's others. Dashed red frame: an image of another class."
     )
     figure = _picture_grid(lines, k, [], heads)
     return Drawing("local_centres", "Local centres", caption, numbers, figure)
@@ -164,6 +164,10 @@ def _picture(row: ImageRow) -> np.ndarray | None:
         picture = ImageOps.contain(picture, (_SIDE, _SIDE), Image.Resampling.LANCZOS)
     square = max(picture.size)
     return np.asarray(ImageOps.pad(picture, (square, square), color="white"))
+
+
+def _similarity(value: float) -> str:
+    return f"{round(value, 2) + 0.0:.2f}"  # no -0.00
 
 
 def _letters(side: float) -> int:
