@@ -15,6 +15,7 @@ from tophit.report.style import COLUMN, PAGE, SERIES, SURFACE, house_style, new_
 
 Trial = dict[str, Any]
 _WIDEST = 4  # panels side by side
+_DOUBT = 0.05
 _FEWEST = 4  # trials whose settings are worth panels of their own
 
 
@@ -54,15 +55,15 @@ def _intervals(comparison: Comparison) -> Drawing:
         f"{metric} low": [each.low for each in found],
         f"{metric} high": [each.high for each in found],
     }
-    names = [f"{_short(row.name)}  {row.rank}" for row in rows]
     ends = 100 * np.asarray([(each.low, each.mean, each.high) for each in found])
-    figure = _forest(names, ends, hollow, f"{metric} (%)", None)
+    first = [row.rank == 1 for row in rows]
+    figure = _forest([_short(row.name) for row in rows], ends, hollow, first, f"{metric} (%)")
     caption = (
         f"{metric} on the test classes with 95% intervals, over {comparison.seeds} "
-        f"seed{'s' if comparison.seeds > 1 else ''} and {comparison.classes} classes. Behind a name its rank: the data "
-        "can't tell equal ranks apart. Hollow: baselines."
+        f"seed{'s' if comparison.seeds > 1 else ''} and {comparison.classes} classes. Blue: the data can't tell "
+        "it from the best. Hollow: baselines."
     )
-    return Drawing("intervals", "Candidates", caption, numbers, figure)
+    return Drawing("intervals", "Intervals", caption, numbers, figure)
 
 
 def _differences(comparison: Comparison) -> Drawing:
@@ -78,25 +79,33 @@ def _differences(comparison: Comparison) -> Drawing:
     }
     hollow = [row.baseline for row, _ in rows]
     axis = f"difference in {comparison.metric} (points)"
-    figure = _forest([_short(row.name) for row, _ in rows], ends, hollow, axis, 0.0)
+    certain = [row.adjusted_p is not None and row.adjusted_p <= _DOUBT for row, _ in rows]
+    figure = _forest([_short(row.name) for row, _ in rows], ends, hollow, certain, axis, zero=0.0)
     caption = (
         f"Differences in {comparison.metric} to {comparison.best_baseline}, the best baseline, seed by seed and class "
-        "by class, with 95% intervals that are not adjusted for the number of candidates. Hollow: baselines."
+        "by class, with 95% intervals that are not adjusted for the number of candidates. Blue: different beyond doubt "
+        f"(p at most {_DOUBT:g}, adjusted). Hollow: baselines."
     )
     return Drawing("differences", "Differences to the best baseline", caption, numbers, figure)
 
 
-def _forest(names: Sequence[str], ends: np.ndarray, hollow: Sequence[bool], axis: str, zero: float | None) -> Any:
-    """Draw a mean and an interval (low, mean, high) a line, the first on top."""
+def _forest(
+    names: Sequence[str],
+    ends: np.ndarray,
+    hollow: Sequence[bool],
+    blue: Sequence[bool],
+    axis: str,
+    zero: float | None = None,
+) -> Any:
+    """Draw a mean and an interval (low, mean, high) a line, the first on top; blue ones stand out from grey ones."""
     with house_style():
         figure, axes = new_axes(COLUMN, 0.62 + 0.17 * len(names))
         places = np.arange(len(names))[::-1]
-        colour = SERIES[0]
-        axes.hlines(places, ends[:, 0], ends[:, 2], color=colour, linewidth=1.2)
-        for is_hollow, face in ((False, colour), (True, SURFACE)):
-            chosen = [i for i, each in enumerate(hollow) if each == is_hollow]
-            style = {"marker": "s" if is_hollow else "o", "markersize": 4, "markerfacecolor": face}
-            axes.plot(ends[chosen, 1], places[chosen], linestyle="none", markeredgecolor=colour, zorder=3, **style)
+        for place, (low, mean, high), is_hollow, is_blue in zip(places, ends, hollow, blue, strict=True):
+            colour = SERIES[0] if is_blue else SERIES[6]
+            axes.plot([low, high], [place, place], color=colour, linewidth=1.2)
+            mark = {"marker": "s" if is_hollow else "o", "markersize": 4, "markeredgecolor": colour}
+            axes.plot([mean], [place], markerfacecolor=SURFACE if is_hollow else colour, zorder=3, **mark)
         if zero is not None:
             axes.axvline(zero, color=SERIES[6], linewidth=0.8, linestyle=(0, (3, 2)), zorder=0)
         _name_lines(axes, names)
@@ -125,7 +134,7 @@ def _all_trials(trials: Mapping[str, Sequence[Trial]], metric: str) -> Drawing:
         axes.margins(x=0.04)
     stopped = sum(trial["state"] == "pruned" for _, _, trial in flat)
     caption = (
-        f"The {len(flat)} trials of all searches; the table beside the figure has their settings. The ring marks each "
+        f"The {len(flat)} trials of all searches; their settings are in the CSV. The ring marks each "
         f"candidate's best, which was measured{_told(stopped)}."
     )
     return Drawing("trials", "Hyper-parameters searched", caption, numbers, figure)
