@@ -108,7 +108,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
 
 def test_matplotlib_is_imported_only_for_figures() -> None:
     script = (
-        "import sys, tophit, tophit.cli, tophit.compare.outputs, tophit.report.drawing, tophit.report.figures\n"
+        "import sys, tophit, tophit.cli, tophit.compare.page, tophit.report.drawing, tophit.report.label_problems\n"
         "assert not {'matplotlib', 'pyplot'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
