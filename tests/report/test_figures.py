@@ -155,7 +155,6 @@ def test_violated_constraints_stand_by_projection(tmp_path: Path, toy_data: str)
         toy_data,
         loss={"name": "triplet"},
         method={"name": "projection", "steps": 4},
-        batches={"sampler": "representatives", "size": 16},
     )
     drawing = next(each for each in run_drawings(run) if each.name == "violated_constraints")
     logged = [line for line in log_of(run) if "violated_positive" in line]
