@@ -65,7 +65,8 @@ def find_label_problems(
     """Return the label problems of images with unit vectors (N, d) and rows (N), kind by kind, the surest first.
 
     ``others`` are rows without vectors, such as those of other splits; only exact duplicates are looked for in them.
-    A pair of images is reported once, as the surest kind. Beyond the inputs it takes ``memory_budget`` bytes, whatever
+    A pair of duplicates is reported once; which of the two is wrong may be told by ``nearer to another class``, where
+    one of them may stand again. Beyond the inputs it takes ``memory_budget`` bytes, whatever
     the number of images.
     """
     vectors = np.asarray(vectors, np.float32)
@@ -86,8 +87,7 @@ def find_label_problems(
         if frozenset((id(problem.image), id(problem.other))) not in known
     ]
     lying = _nearer_to_another_class(neighbours, own_similarity(vectors, classes, _COUNTED, memory_budget), classes)
-    doubtful = {id(row) for problem in (*exact, *pairs) if problem.kind != EXACT_SPLITS for row in (problem.image,)}
-    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying if id(rows[one.row]) not in doubtful)]
+    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying)]
 
 
 def write_label_problems(problems: Iterable[LabelProblem], path: str | Path, root: str | Path | None = None) -> None:
