@@ -54,7 +54,8 @@ def print_table(run: str, planted: int, repetitions: int) -> None:
     before = {problem.image.path for problem in find_label_problems(embedded.vectors, rows) if problem.kind == NEARER}
     results = [_find_planted(embedded.vectors, rows, before, planted, seed) for seed in range(repetitions)]
     print(
-        f"{len(rows)} images of {len({row.label for row in rows})} classes; {len(before)} lie in another class before planting"
+        f"{len(rows)} images of {len({row.label for row in rows})} classes; "
+        f"{len(before)} lie in another class before planting"
     )
     print("| reported first | planted | reported before planting too | neither | precision | recall |")
     print("| --- |" + " --- |" * 5)
@@ -73,7 +74,7 @@ def print_table(run: str, planted: int, repetitions: int) -> None:
 def _find_planted(
     vectors: np.ndarray, rows: list[ImageRow], before: set[Path], planted: int, seed: int
 ) -> list[tuple[int, int, int]]:
-    """Return for the first 20, the first 40 and all reported: how many were planted, how many known ``before``, how many.
+    """Return for the first 20, the first 40 and all: how many were planted, how many reported ``before`` too, how many.
 
     A planted image that was reported before planting counts as planted.
     """
