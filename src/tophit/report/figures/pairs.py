@@ -22,17 +22,34 @@ class Evaluated(Protocol):
     """A model's vectors (N, d) of rows (N), and the numbers of the rows that search and are searched."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """What the model is called in legends."""
+        ...
+
     @property
-    def rows(self) -> "Sequence[ImageRow]": ...  # noqa: D102
+    def rows(self) -> "Sequence[ImageRow]":
+        """The images."""
+        ...
+
     @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
+    def vectors(self) -> np.ndarray:
+        """Their unit vectors (N, d)."""
+        ...
+
     @property
-    def labels(self) -> Sequence[str]: ...  # noqa: D102
+    def labels(self) -> Sequence[str]:
+        """Their labels."""
+        ...
+
     @property
-    def query(self) -> np.ndarray: ...  # noqa: D102
+    def query(self) -> np.ndarray:
+        """The rows that search."""
+        ...
+
     @property
-    def gallery(self) -> np.ndarray: ...  # noqa: D102
+    def gallery(self) -> np.ndarray:
+        """The rows that are searched; the same for one set."""
+        ...
 
 
 def evaluation_drawings(
@@ -163,6 +180,6 @@ def _histograms(curves: PairCurves, edges: np.ndarray) -> tuple[np.ndarray, np.n
 def _of_pairs(curves: PairCurves) -> str:
     right, wrong = int(curves.true_accepted[-1]), int(curves.false_accepted[-1])
     return (
-        f"Over all {right:,} pairs of the same class and {wrong:,} of different classes, accepted from a cosine "
-        "similarity on that falls along the curve."
+        f"Over all {right:,} pairs of the same class and {wrong:,} of different classes. A pair is accepted if its "
+        "cosine similarity reaches a threshold, which falls along the curve."
     )
