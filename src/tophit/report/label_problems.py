@@ -67,8 +67,8 @@ def find_label_problems(
 
     ``others`` are rows without vectors, such as those of other splits; only exact duplicates are looked for in them.
     A pair of duplicates is reported once; which of the two is wrong may be told by ``nearer to another class``, where
-    one of them may stand again. Beyond the inputs it takes ``memory_budget`` bytes, whatever
-    the number of images; of near-duplicates, and of images in another class, the 10,000 surest are returned.
+    one of them may stand again. Beyond the inputs it takes ``memory_budget`` bytes and some hundred an image; of
+    near-duplicates, and of images in another class, the 10,000 surest are returned.
     """
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(rows):
