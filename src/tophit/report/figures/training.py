@@ -79,16 +79,8 @@ def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int 
     x, y = epochs[there[0]], values[there[0]]
     ring = {"markeredgecolor": INK, "markeredgewidth": 1}
     axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", clip_on=False, **ring)
-    left = x > (epochs[0] + epochs[-1]) / 2
-    axes.annotate(
-        f"epoch {x}: {y:.1f}",
-        (x, y),
-        xytext=(-7 if left else 7, -8),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top",
-        fontsize=7,
-    )
+    said = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 7}
+    axes.text(0.98, 0.05, f"epoch {x}: {y:.1f}", **said)  # where a rising curve leaves room
 
 
 def _generation_stages(steps: list[Line]) -> Drawing:
