@@ -10,7 +10,8 @@ def explained(comparison: Comparison) -> str:
     over = "seeds and classes" if comparison.seeds > 1 else "classes"
     return (
         f"{counted_seeds(comparison.seeds)}, {comparison.queries} test queries of {comparison.classes} classes. "
-        f"In percent, with 95% intervals over {over}. Equal ranks: the data can't tell.{against}"
+        f"In percent, with 95% intervals over {over}.{against} A rank is one more than there are candidates "
+        f"better beyond doubt, all pairs compared; equal ranks can't be told apart."
     )
 
 
