@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,21 @@ def wait_for(condition, seconds: float = 300) -> None:
         time.sleep(0.02)
 
 
+@contextmanager
+def held_back(plan: Plan, store: Store) -> Iterator[None]:
+    """Keep the last job from the workers, so that there is something left to do, however slow this process is."""
+    last = list(jobs_of(plan))[-1]
+    with store.lock(last.name, last.label):
+        yield
+
+
+def is_under_way(plan: Plan, store: Store, least: int) -> bool:
+    """Say whether so many jobs are finished and one is in the middle of training, or all that can be are finished."""
+    done = len(finished(plan, store))
+    begun = list((store.folder / "work").rglob("checkpoint.pt"))
+    return done >= least and bool(begun or done == len(list(jobs_of(plan))) - 1)
+
+
 def results_of(plan: Plan, store: Store) -> dict[tuple[str, int], bytes]:
     """Return the metrics of every query of every measured run."""
     return {
@@ -61,11 +78,12 @@ def test_killed_and_continued_by_two_workers_no_trial_is_lost_or_run_twice(tmp_p
     plan = toy_plan(toy_data, seeds=2, trials=4, epochs=2)
     store = Store(tmp_path / "it")
     store.begin(plan)
-    workers = [start_worker(store), start_worker(store)]
-    wait_for(lambda: len(finished(plan, store)) >= 4 and list((store.folder / "work").rglob("checkpoint.pt")))
-    for worker in workers:  # as when the power fails: nothing can be tidied up
-        worker.send_signal(signal.SIGKILL)
-        worker.wait()
+    with held_back(plan, store):
+        workers = [start_worker(store), start_worker(store)]
+        wait_for(lambda: is_under_way(plan, store, 4))
+        for worker in workers:  # as when the power fails: nothing can be tidied up
+            worker.send_signal(signal.SIGKILL)
+            worker.wait()
     before, written = finished(plan, store), files_of(store)
     assert 4 <= len(before) < len(list(jobs_of(plan)))
     workers = [start_worker(store), start_worker(store)]
@@ -97,11 +115,12 @@ def test_an_interrupted_comparison_gives_what_one_without_interruption_gives(tmp
     whole.begin(plan)
     assert work(whole.folder) == 6
     parts.begin(plan)
-    worker = start_worker(parts)
-    wait_for(lambda: finished(plan, parts) and list((parts.folder / "work").rglob("checkpoint.pt")))
-    worker.send_signal(signal.SIGKILL)
-    worker.wait()
-    assert len(finished(plan, parts)) < 6
+    with held_back(plan, parts):
+        worker = start_worker(parts)
+        wait_for(lambda: is_under_way(plan, parts, 1))
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+    assert 1 <= len(finished(plan, parts)) < 6
     work(parts.folder)
     assert results_of(plan, parts) == results_of(plan, whole)
     assert not list((parts.folder / "work").rglob("*.pt"))
@@ -121,8 +140,7 @@ def test_ctrl_c_stops_the_workers_and_the_command_continues(tmp_path: Path, toy_
     plan = toy_plan(toy_data, seeds=3)
     store = Store(tmp_path / "it")
     store.begin(plan)
-    held = Job("Nothing", "seed", 2)  # so that there is something left to do, however slow this process is
-    with store.lock(held.name, held.label), pytest.raises(Interrupted, match=r"Continue with: tophit compare"):
+    with held_back(plan, store), pytest.raises(Interrupted, match=r"Continue with: tophit compare"):
         run_workers(plan, store, 2, None, Impatient())
     assert 1 <= len(finished(plan, store)) < 9
     found = run_comparison(store, workers=2)
