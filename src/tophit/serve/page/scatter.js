@@ -20,6 +20,12 @@ function palette(dark) {
   });
 }
 
+/** The colour of a label's points, for a legend. */
+export function labelColour(label, dark) {
+  const colour = palette(dark)[label % COLOURS];
+  return `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+}
+
 /** The pixels of a disc: places from its centre, and how much of each the disc covers, from 0 to 1. */
 function disc(radius) {
   const pixels = [];

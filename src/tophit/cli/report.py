@@ -1,0 +1,34 @@
+"""The command report."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tophit.cli.shell import Verbose, app, console, errors
+
+
+@app.command(
+    epilog="Examples: tophit report runs/mine · tophit report runs/new --against runs/old · "
+    "tophit report runs/mine --figures figures/"
+)
+def report(
+    run: Annotated[Path, typer.Argument(help="The folder of a finished run.")],
+    against: Annotated[
+        str | None, typer.Option("--against", help="Another run, an embedder's folder or a backbone's name.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", help="Where the run's data are now, if not where its recipe says.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The page; default: RUN/report.html.")] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Write a page that shows what a run's model does: galleries, worst queries, the map, two models side by side."""
+    from tophit.progress import TerminalView
+    from tophit.report.make import make_report
+
+    written = make_report(run, against, data, out, view=TerminalView(errors))
+    console.print(written.verdict, highlight=False)
+    console.print(
+        f"Written: {written.page} ({written.page.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True
+    )
