@@ -23,7 +23,7 @@ def list_runs(folder: str | Path) -> list[dict[str, Any]]:
 
 def _describe(run: Path) -> dict[str, Any]:
     recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
-    lines = _lines(run / "metrics.jsonl")
+    lines = read_log(run / "metrics.jsonl")
     name = recipe["evaluation"]["metric"]
     part = recipe["evaluation"].get("select_on", "validation")
     values = [line[f"{part}/{name}"] for line in lines if f"{part}/{name}" in line]
@@ -47,7 +47,7 @@ def _describe(run: Path) -> dict[str, Any]:
     return answer
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def read_log(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a log; the last one may be half written while the run goes on."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
