@@ -21,14 +21,18 @@ def report(
         str | None, typer.Option("--data", help="Where the run's data are now, if not where its recipe says.")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The page; default: RUN/report.html.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder for each figure as PNG, SVG, PDF and its numbers as CSV.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Write a page that shows what a run's model does: galleries, worst queries, the map, two models side by side."""
     from tophit.progress import TerminalView
     from tophit.report.make import make_report
 
-    written = make_report(run, against, data, out, view=TerminalView(errors))
+    written = make_report(run, against, data, out, figures, view=TerminalView(errors))
     console.print(written.verdict, highlight=False)
-    console.print(
-        f"Written: {written.page} ({written.page.stat().st_size / 1e6:.1f} MB)", highlight=False, soft_wrap=True
-    )
+    size = f"{written.page.stat().st_size / 1e6:.1f} MB"
+    console.print(f"Written: {written.page} ({size}) and {written.problems.name}", highlight=False, soft_wrap=True)
+    if figures is not None:
+        console.print(f"Figures: {len(written.figures)} files in {figures}", highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ WORST = 300  # queries that the browser of the worst holds
 MOST_POINTS = 10_000  # of the map
 _GALLERY = 6  # queries of each gallery
 _PAIRS = 12
-_EXAMPLES = 5  # images of a class beside one another
+_EXAMPLES = 6  # images of a class beside one another
 _TURNED = 25  # queries won, and lost, in the table
 _MOST_LABELS = 65_535
 

@@ -17,21 +17,29 @@ from tophit.models import load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.report.content import Background, gather
+from tophit.report.drawing import DRAWING_CSS, Drawing, write_drawings
 from tophit.report.evaluated import Evaluated, evaluate_models
+from tophit.report.figures import evaluation_drawings, run_drawings
+from tophit.report.label_problems import LabelProblem, find_label_problems, write_label_problems
 from tophit.report.page import write_page
+from tophit.report.parts import centres_part, drawings_part, problems_part
 from tophit.report.pictures import Pictures, Thumbnails
+from tophit.report.proxies import local_centres
 from tophit.report.query_pages import TopK
 from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
+from tophit.training.proxies import has_proxies
 from tophit.training.rows import has_pairs
 from tophit.training.run import Run, data_of_run
 
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a report: the page, the folder of its pictures, and figures if they were asked for."""
+    """The files of a report and its first sentence; ``problems`` is the CSV of label problems."""
 
     page: Path
     verdict: str
+    problems: Path
+    figures: list[Path]
 
 
 def make_report(
@@ -39,13 +47,15 @@ def make_report(
     against: str | None = None,
     data: str | None = None,
     out: Path | None = None,
+    figures: Path | None = None,
     *,
     memory_budget: int = MEMORY_BUDGET,
     view: View | None = None,
 ) -> Written:
     """Write the report of a finished run, and of another model ``against`` which it stands on the same queries.
 
-    ``data`` is what the run was trained on unless it is given; ``out`` is ``report.html`` in the run's folder.
+    ``data`` is what the run was trained on unless it is given; ``out`` is ``report.html`` in the run's folder. Label
+    problems are listed in a CSV file beside it. ``figures`` is a folder for each figure as PNG, SVG, PDF and CSV.
     """
     view = view or View()
     folder = Path(run)
@@ -68,16 +78,44 @@ def make_report(
         recipe.seed,
     )
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
+    drawings = _drawings(folder, first, other, view)
+    problems = _problems(first, manifest, memory_budget, view)
+    listed = path.with_name("label_problems.csv")
     content |= {
         "notes": _notes(first, result),
+        "drawings": drawings_part(drawings),
+        "problems": problems_part(problems, listed.name, pictures),
+        "centres": _centres(folder, data, pictures, view),
         "test_sets": drawn_gallery_metrics(first.vectors, first.rows, recipe.seed),
         "paper": result.get("paper"),
         "recipe": _recipe(recipe, result, manifest),
     }
     with Thumbnails(pictures, path.parent) as thumbnails:
         thumbnails.make(view.track("Pictures"))
-        write_page(path, plain(content), thumbnails)
-    return Written(path, content["verdict"])
+        write_page(path, plain(content), thumbnails, DRAWING_CSS)
+    write_label_problems(problems, listed)
+    written = [] if figures is None else write_drawings(drawings, figures)
+    return Written(path, content["verdict"], listed, written)
+
+
+def _drawings(folder: Path, first: Evaluated, other: Evaluated | None, view: View) -> list[Drawing]:
+    view.note("Drawing the curves ...")
+    return [*run_drawings(folder), *evaluation_drawings(first, other)]
+
+
+def _problems(first: Evaluated, manifest: Manifest, memory_budget: int, view: View) -> list[LabelProblem]:
+    view.note("Looking for label problems ...")
+    others = [row for row in manifest if row.split != "test"]
+    return find_label_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
+
+
+def _centres(folder: Path, data: str | None, pictures: Pictures, view: View) -> dict[str, Any] | None:
+    """Return the classes' local centres; None for a loss without proxies."""
+    if not has_proxies(folder):
+        return None
+    return centres_part(
+        local_centres(folder, progress=view.track("Embedding the training images"), data=data), pictures
+    )
 
 
 def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:

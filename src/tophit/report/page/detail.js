@@ -78,7 +78,7 @@ export function Detail({ query, close }) {
       <span class="frame query-frame"><${Picture} number=${query.picture} alt="The query: ${label}" /></span>
       <div><h3 tabindex="-1">${label}</h3><p class="muted small path">${nameOf(query.picture)}</p>
         <p class="small">Average precision <b>${percent(mine.precision)}</b>${theirs && html` (${content.models[1]}: ${percent(theirs.precision)}, <b class=${mine.precision < theirs.precision ? "down" : "up"}>${points(mine.precision - theirs.precision)}</b>)`}
-          · first right at <b>${mine.first == null ? "–" : count(mine.first)}</b>${theirs && ` (${theirs.first == null ? "–" : count(theirs.first)})`} · ${plural(mine.relevant, "image")} to find</p></div>
+          ${" "}· first right at <b>${mine.first == null ? "–" : count(mine.first)}</b>${theirs && ` (${theirs.first == null ? "–" : count(theirs.first)})`} · ${plural(mine.relevant, "image")} to find</p></div>
       <button class="plain close" aria-label="Close" onClick=${close}>✕</button>
     </div>
     ${theirs ? html`<${SideBySide} query=${query} />` : html`<${Results} side=${mine} label="What ${label} found" />`}

@@ -13,8 +13,8 @@ export function Problems() {
       <h3>${kind.title} <span class="muted">${kind.shown.length < kind.found ? `the first ${kind.shown.length} of ${count(kind.found)}` : count(kind.found)}</span></h3>
       <ul>${kind.shown.map((one, place) => html`<li class="problem" key=${place}>
         <ul class="cells small-cells">${one.images.map((image) => html`<li class="cell plain" key=${image.picture} title=${nameOf(image.picture)}>
-          <div class="frame"><${Picture} number=${image.picture} alt=${image.label} /></div><div class="under name"><b>${image.label}</b></div><div class="under name">${image.note ?? ""}</div></li>`)}</ul>
-        <p class="small">${one.why}</p></li>`)}</ul>
+          <div class="frame"><${Picture} number=${image.picture} alt=${image.label} /></div><div class="under name"><b>${image.label}</b></div><div class="under name">${image.split}</div></li>`)}</ul>
+        <p class="small">${one.reason}.</p><p class="small muted">${one.advice}.</p><p class="muted path">${one.images.map((image) => image.file).join(" · ")}</p></li>`)}</ul>
     </div>`)}
   </section>`;
 }

@@ -17,7 +17,7 @@ function Range({ value, interval, kind = "" }) {
 function Fact({ row }) {
   const half = row.interval ? `±${(50 * (row.interval[1] - row.interval[0])).toFixed(1)}` : "";
   return html`<div class="fact big">
-    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>chosen by</em>`}</span>
+    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>chose the epoch</em>`}</span>
     <${Range} ...${row} />
     ${row.difference != null && html`<span class="badge ${row.bounds[0] > 0 ? "up" : row.bounds[1] < 0 ? "down" : ""}">${points(row.difference)} points</span>`}
   </div>`;
@@ -32,7 +32,7 @@ export function Hero() {
     <p class="verdict">${verdict}</p>
     <div class="facts-row">${shown.map((row) => html`<${Fact} key=${row.name} row=${row} />`)}</div>
     <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")} that were not
-      trained on${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95 %, by bootstrap over classes.</p>
+      trained on${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes.</p>
     ${notes.map((note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }

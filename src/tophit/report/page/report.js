@@ -20,7 +20,7 @@ const PARTS = [
   ["labels", "Labels", content.problems],
   ["centres", "Centres", content.centres],
   ["recipe", "Recipe"],
-].filter(([, , there = true]) => there);
+].filter(([, , ...there]) => there.every(Boolean));
 
 function Report() {
   return html`<a class="skip" href="#metrics">To the metrics</a>
