@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tophit.report.label_problems import LabelProblem
     from tophit.report.proxies import LocalCentre
 
-_PROBLEMS = 24  # of each kind that are shown; the CSV has all
+_PROBLEMS = 12  # of each kind that are shown; the CSV has all
 _CLASSES = 12  # whose centres are shown
 _CENTRES = 4  # of each class
 
