@@ -101,20 +101,14 @@ def test_two_models_stand_side_by_side_with_rank_changes(report_page: Path, open
     badges = right.locator(".badge").all_inner_texts()
     for rank, (title, badge) in enumerate(zip(after, badges, strict=True), 1):
         old = before.index(title) + 1 if title in before else None
-        says = (
-            "new"
-            if old is None
-            else "same"
-            if old == rank
-            else f"up {old - rank}"
-            if old > rank
-            else f"down {rank - old}"
-        )
+        moved = 0 if old is None else old - rank
+        says = f"up {moved}" if moved > 0 else f"down {-moved}" if moved else "new" if old is None else "same"
         assert badge.split(" ", 1)[1] == says
     lost = [title for title in before if title not in after]
     assert page.locator(".detail .moved.lost").evaluate_all("all => all.map((one) => one.title)") == lost
-    won = page.locator("#won table").first.locator("tbody td:last-child").all_inner_texts()
-    assert [float(text) for text in won] == sorted((float(text) for text in won), reverse=True)
+    texts = page.locator("#won table").first.locator("tbody td:last-child").all_inner_texts()
+    won_by = [float(text) for text in texts]
+    assert won_by == sorted(won_by, reverse=True)
     expect(page.locator("#won .lead")).to_contain_text("95% interval")
 
 

@@ -92,6 +92,7 @@ def make_report(
     }
     with Thumbnails(pictures, path.parent) as thumbnails:
         thumbnails.make(view.track("Pictures"))
+        content["notes"] += _missing_pictures(thumbnails, first)
         write_page(path, plain(content), thumbnails, DRAWING_CSS)
     write_label_problems(problems, listed)
     written = [] if figures is None else write_drawings(drawings, figures)
@@ -158,9 +159,22 @@ def _notes(first: Evaluated, result: dict[str, Any]) -> list[str]:
     notes = []
     if "optimistic" in result:
         notes.append(f"Optimistic: {result['optimistic']}.")
-    if feature_file_of(first.rows) is not None:
-        notes.append("The data are a feature file, which holds no images: the report has no pictures.")
+    if not np.array_equal(first.query, first.gallery):
+        notes.append(
+            f"{len(first.query):,} images search {len(first.gallery):,}, by the roles that the data give them."
+        )
     return notes
+
+
+def _missing_pictures(thumbnails: Thumbnails, first: Evaluated) -> list[str]:
+    missing = thumbnails.made.count(None)
+    if not missing:
+        return []
+    if missing < len(thumbnails.made):
+        return [f"{missing:,} of {len(thumbnails.made):,} pictures could not be read."]
+    given = feature_file_of(first.rows) is not None
+    reason = "the data are a feature file whose names are no image files" if given else "no image could be read"
+    return [f"The report has no pictures: {reason}."]
 
 
 def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from types import TracebackType
 from PIL import Image, ImageOps
 
 from tophit.data.decode import BadImage, read_image
-from tophit.data.feature_files import feature_file_of
 from tophit.data.manifest import ImageRow, item_id
 from tophit.progress import Progress
 
@@ -63,9 +62,6 @@ class Thumbnails:
 
     def make(self, progress: Progress | None = None) -> "Thumbnails":
         """Read and encode all images, some at a time."""
-        if feature_file_of(self.pictures.rows) is not None:
-            self.made = [None] * len(self.pictures.rows)
-            return self
         numbers = range(len(self.pictures.rows))
         held = 0
         with ThreadPoolExecutor(4) as workers:

@@ -20,7 +20,12 @@ export const nameOf = (number) => pictures.name[number];
 
 export const count = (number) => number.toLocaleString("en");
 export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)}%`);
-export const points = (value, digits = 1) => (value == null ? "–" : `${value < 0 ? "−" : "+"}${Math.abs(100 * value).toFixed(digits)}`);
+/** A difference in percent points, with its sign. */
+export function points(value) {
+  if (value == null) return "–";
+  const size = Math.abs(100 * value).toFixed(1);
+  return Number(size) ? `${value < 0 ? "−" : "+"}${size}` : size;
+}
 export const bounds = (pair, write = (value) => (100 * value).toFixed(1)) => (pair ? `${write(pair[0])} to ${write(pair[1])}` : "");
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
