@@ -24,10 +24,15 @@ from PIL import Image
 
 DIM = 128
 PICTURES = 64  # that the images share, as links to the same files
+FLAGS = ["--no-sandbox", "--disable-gpu"]
 RECORD = """() => {
     window.frames_taken = [];
     let before = performance.now();
-    const step = (now) => { window.frames_taken.push(now - before); before = now; window.frame = requestAnimationFrame(step); };
+    const step = (now) => {
+        window.frames_taken.push(now - before);
+        before = now;
+        window.frame = requestAnimationFrame(step);
+    };
     window.frame = requestAnimationFrame(step);
 }"""
 
@@ -74,9 +79,7 @@ def frames(page_file: Path) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-        )
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         begun = time.monotonic()
         page.goto(page_file.as_uri())

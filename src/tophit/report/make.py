@@ -160,9 +160,7 @@ def _notes(first: Evaluated, result: dict[str, Any]) -> list[str]:
     if "optimistic" in result:
         notes.append(f"Optimistic: {result['optimistic']}.")
     if not np.array_equal(first.query, first.gallery):
-        notes.append(
-            f"{len(first.query):,} images search {len(first.gallery):,}, by the roles that the data give them."
-        )
+        notes.append(f"{len(first.query):,} images search {len(first.gallery):,}, by the roles in the data.")
     return notes
 
 

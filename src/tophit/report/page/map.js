@@ -1,5 +1,6 @@
 // The map: every image a point, coloured by class; hover to see it, search for a class, click to mark its class.
 import { html } from "./html.js";
+import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { bytes, content, count, labelOf, plural } from "./data.js";
 import { Picture } from "./cells.js";
@@ -17,10 +18,18 @@ function classesLike(text) {
   return new Set(wanted ? map.names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : [])) : []);
 }
 
+/** The point under the pointer; a signal, so that moving over the map draws the hint anew and nothing else. */
+const pointed = signal(null);
+
+function Hint() {
+  if (!pointed.value) return null;
+  const { row, x, y } = pointed.value;
+  return html`<div class="hint" style=${{ left: `${x}px`, top: `${y}px` }}><${Picture} number=${shown[row]} alt="" /><span>${labelOf(shown[row])}</span></div>`;
+}
+
 export function EmbeddingMap() {
   const canvas = useRef(null);
   const scatter = useRef(null);
-  const [hint, setHint] = useState(null);
   const [text, setText] = useState("");
   const [lasso, setLasso] = useState(false);
   const [inside, setInside] = useState(null);
@@ -28,7 +37,7 @@ export function EmbeddingMap() {
   const marked = classesLike(text);
 
   useEffect(() => {
-    const onHover = (row, x, y) => setHint(row < 0 ? null : { row, x, y });
+    const onHover = (row, x, y) => (pointed.value = row < 0 ? null : { row, x, y });
     const onClick = (row) => setText(map.names[labels[row]] ?? "");
     const made = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso: setInside });
     const mode = matchMedia("(prefers-color-scheme: dark)");
@@ -70,7 +79,7 @@ export function EmbeddingMap() {
         <button aria-label="Lasso" aria-pressed=${lasso} title="Draw around points (or hold Shift)" onClick=${toggle}>◌</button>
       </div>
       <p class="map-facts">${labels.length < map.of ? `${count(labels.length)} of ` : ""}${plural(map.of, "image")} · ${plural(map.names.length, "class", "classes")}</p>
-      ${hint && html`<div class="hint" style=${{ left: `${hint.x}px`, top: `${hint.y}px` }}><${Picture} number=${shown[hint.row]} alt="" /><span>${labelOf(shown[hint.row])}</span></div>`}
+      <${Hint} />
     </div>
     <ul class="map-legend" aria-label="Classes">${inLegend.map((number) => html`<li key=${number}>
       <button class="plain" aria-pressed=${text === map.names[number]} onClick=${() => setText(text === map.names[number] ? "" : map.names[number])}>
