@@ -156,6 +156,7 @@ def test_planted_label_problems_are_shown_with_pictures(report_page: Path, opene
 def test_local_centres_of_a_proxy_loss_are_shown(single_page: Path, opened: Opened) -> None:
     page = opened(single_page)
     assert page.locator("#centres .centre img").count() >= 10
+    assert "0 of the class's" not in page.locator("#centres").inner_text()
     expect(page.locator("#centres .lead")).to_contain_text("2 proxies")
 
 

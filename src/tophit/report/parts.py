@@ -1,6 +1,7 @@
 """Parts of the page beside the evaluation: drawings, label problems and local centres, as plain values."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tophit.report.pictures import Pictures
@@ -49,49 +50,49 @@ def _problem(one: "LabelProblem", pictures: Pictures) -> dict[str, Any]:
 
 
 def centres_part(centres: Sequence["LocalCentre"], pictures: Pictures) -> dict[str, Any]:
-    """Return the classes with most distinct centres; where each class has one proxy, classes at equal steps.
+    """Return the classes with most centres in use; where each class has one proxy, classes at equal steps.
 
-    Of proxies that have merged, the one with most images stands for all.
+    A centre is a group of proxies that have merged. It is in use if a training image of its class is nearer to it than
+    to the class's other centres; the others are left out.
     """
-    classes: dict[str, list[LocalCentre]] = {}
-    for one in centres:
-        classes.setdefault(one.label, []).append(one)
-    count = max(len(each) for each in classes.values())
-    kept = {label: len({one.centre for one in each}) for label, each in classes.items()}
+    classes: dict[str, list[list[LocalCentre]]] = {}
+    for label, proxies in _by(centres, lambda one: one.label).items():
+        groups = list(_by(proxies, lambda one: str(one.centre)).values())
+        groups.sort(key=lambda group: -_images(group))
+        classes[label] = [group for group in groups if _images(group)] or groups[:1]
+    count = max(Counter(one.label for one in centres).values())
     if count == 1:
         chosen = list(classes)[:: max(1, -(-len(classes) // _CLASSES))]
         text = f"The training images nearest to the proxy of {len(chosen)} of {len(classes):,} classes."
     else:
-        chosen = sorted(classes, key=lambda label: -kept[label])[:_CLASSES]
+        chosen = sorted(classes, key=lambda label: -len(classes[label]))[:_CLASSES]
         text = (
-            f"Each class has {count} proxies; near ones merge. The training images nearest to each centre, of the "
-            f"{len(chosen)} of {len(classes):,} classes with most centres."
+            f"Each class has {count} proxies; near ones merge, and some hold no image. The training images nearest to "
+            f"each centre in use, of the {len(chosen)} of {len(classes):,} classes with most of them."
         )
-    return {"text": text, "classes": [_class(label, classes[label], kept[label], pictures) for label in chosen]}
+    return {"text": text, "classes": [_class(label, classes[label], pictures) for label in chosen]}
 
 
-def _class(label: str, proxies: Sequence["LocalCentre"], kept: int, pictures: Pictures) -> dict[str, Any]:
-    images = sum(one.images for one in proxies)
-    merged: dict[int, list[LocalCentre]] = {}
-    for one in proxies:
-        merged.setdefault(one.centre, []).append(one)
-    groups = sorted(merged.values(), key=lambda group: -sum(one.images for one in group))[:_CENTRES]
+def _by(centres: Sequence["LocalCentre"], name: Callable[["LocalCentre"], str]) -> dict[str, list["LocalCentre"]]:
+    groups: dict[str, list[LocalCentre]] = {}
+    for one in centres:
+        groups.setdefault(name(one), []).append(one)
+    return groups
+
+
+def _images(group: Sequence["LocalCentre"]) -> int:
+    return sum(one.images for one in group)
+
+
+def _class(label: str, groups: Sequence[Sequence["LocalCentre"]], pictures: Pictures) -> dict[str, Any]:
+    images = sum(_images(group) for group in groups)
     shown = []
-    for group in groups:
+    for group in groups[:_CENTRES]:
         first = max(group, key=lambda one: one.images)
-        own = sum(one.images for one in group)
-        shown.append(
-            {
-                "number": first.proxy,
-                "text": f"{own} of the class's {images} images",
-                "nearest": [
-                    {
-                        "picture": pictures.add(near.row),
-                        "similarity": round(near.similarity, 3),
-                        "own": near.row.label == label,
-                    }
-                    for near in first.nearest
-                ],
-            }
-        )
-    return {"label": label, "kept": kept, "proxies": shown}
+        nearest = [
+            {"picture": pictures.add(near.row), "similarity": round(near.similarity, 3), "own": near.row.label == label}
+            for near in first.nearest
+        ]
+        text = f"{_images(group)} of the class's {images} images"
+        shown.append({"number": first.proxy, "text": text, "nearest": nearest})
+    return {"label": label, "used": len(groups), "proxies": shown}
