@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tophit.compare.outputs import write_outputs
 from tophit.compare.plan import make_plan, read_plan
@@ -13,6 +13,9 @@ from tophit.compare.work import run_workers
 from tophit.errors import UsageError
 from tophit.progress import View
 from tophit.recipe.merging import merged
+
+if TYPE_CHECKING:
+    from tophit.report.drawing import Drawing
 
 
 def open_comparison(
@@ -50,6 +53,18 @@ def _place(data: str) -> str:
     return str(path.absolute()) if data != "icons" and path.exists() else data
 
 
+def figures_of(store: Store, found: Comparison, view: View) -> "list[Drawing]":
+    """Return a comparison's figures; none where matplotlib is not installed, which a note says."""
+    from tophit.report.style import has_matplotlib
+
+    if not has_matplotlib():
+        view.note("The page has no figures: they need matplotlib, pip install 'tophit[report]'.")
+        return []
+    from tophit.report.figures.comparison import comparison_drawings
+
+    return comparison_drawings(found, store.plan(), store)
+
+
 def run_comparison(
     store: Store,
     workers: int = 0,
@@ -68,5 +83,5 @@ def run_comparison(
     if train:
         run_workers(plan, store, workers or os.cpu_count() or 1, storage, view or View())
     found = summarise(plan, store)
-    write_outputs(found, store.folder)
+    write_outputs(found, store.folder, figures_of(store, found, view or View()))
     return found

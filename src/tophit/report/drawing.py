@@ -67,8 +67,12 @@ class Drawing:
             "png": self._saved("png"),
             "svg": self._saved("svg"),
             "pdf": self._saved("pdf"),
-            "csv": _csv(self.numbers).encode("utf-8"),
+            "csv": self.csv().encode("utf-8"),
         }
+
+    def csv(self) -> str:
+        """Return the numbers behind the figure as CSV."""
+        return _csv(self.numbers)
 
     def _saved(self, kind: str, fonttype: str = "path", facecolor: str = "white") -> bytes:
         dated = {"svg": "Date", "pdf": "CreationDate"}
@@ -121,7 +125,9 @@ def _for_page(text: str, name: str, title: str) -> str:
     assert box is not None
     width = float(box[1].split()[2])
     inner = text[text.index(">", text.index("<svg")) + 1 :]
-    inner = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", inner, flags=re.DOTALL)
+    inner = re.sub(
+        r"<metadata>.*?</metadata>|<!--.*?-->|<defs>\s*<style.*?</style>\s*</defs>", "", inner, flags=re.DOTALL
+    )
     inner = re.sub(r'\bid="([^"]+)"', rf'id="{name}-\1"', inner)
     inner = re.sub(r"url\(#([^)]+)\)", rf"url(#{name}-\1)", inner)
     inner = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{name}-\1"', inner)
@@ -133,7 +139,7 @@ def _for_page(text: str, name: str, title: str) -> str:
     inner = re.sub(r"\n\s*", "\n", inner)
     return (
         f'<svg class="drawing" role="img" aria-label="{escape(title)}" viewBox="{box[1]}" '
-        f'style="max-width: {width * _PAGE_SCALE:.0f}px">{inner.rstrip()}'
+        f'style="max-width: {width * _PAGE_SCALE:.0f}px; stroke-linejoin: round; stroke-linecap: butt">{inner.rstrip()}'
     )
 
 

@@ -32,8 +32,8 @@ COLUMNS = (
     *("kind", "image", "label", "split", "other image", "other label", "other split"),
     *("score", "reason", "what to do"),
 )
-_NEIGHBOURS = 20  # looked at for each image
-_COUNTED = 3  # nearest images of a class that say how near it is
+_NEIGHBOURS = 10  # looked at for each image
+_COUNTED = 2  # nearest images of a class that say how near it is
 _BLOCK = 2048  # images judged at a time
 _BYTES = 2**20  # of a file read at a time
 
@@ -196,27 +196,25 @@ class _Lying:
 def _nearer_to_another_class(neighbours: Neighbours, own: np.ndarray, classes: np.ndarray) -> list[_Lying]:
     """Return the images that lie in another class, by how much nearer they are to it, the surest first.
 
-    How near an image is to a class is its mean similarity to its 3 nearest images there (all, where there are fewer;
-    at least 2 of another class, all among its 20 nearest neighbours). An image is reported if
+    How near an image is to a class is its mean similarity to its 2 nearest images there (its own class may have only
+    one other); those of another class must be among its 10 nearest neighbours. An image is reported if
 
     1. another class is nearer than its own,
-    2. it is to that class at least what its images are to each other: as near as their median image is,
-    3. it is farther from its own class than that class's median image is.
+    2. it is as near to that class as three quarters of that class's own images are,
+    3. three quarters of its own class's images are nearer to the class than it is, or as near.
 
     The last two keep classes that the embedder mixes up as a whole out of the list: there every image is near to both.
     An image that is alone in its class is not judged.
     """
-    sizes = np.bincount(classes)
-    usual = _medians(own, classes, len(sizes))
+    usual = _lower_quartiles(own, classes, int(classes.max()) + 1)
     found: list[_Lying] = []
     for start in range(0, len(classes), _BLOCK):
         part = slice(start, start + _BLOCK)
         near, similarity = neighbours.rows[part], neighbours.similarity[part]
         labels = classes[near]
         until = np.tril(labels[:, :, None] == labels[:, None, :])  # [i, k, j]: j is of k's class and not after it
-        counted = np.minimum(_COUNTED, sizes[labels])
-        whole = (until.sum(axis=2) == counted) & (counted >= 2) & (labels != classes[part, None])
-        means = np.where(whole, (until * similarity[:, None, :]).sum(axis=2) / counted, -np.inf)
+        whole = (until.sum(axis=2) == _COUNTED) & (labels != classes[part, None])
+        means = np.where(whole, (until * similarity[:, None, :]).sum(axis=2) / _COUNTED, -np.inf)
         best = means.argmax(axis=1)
         every = np.arange(len(best))
         other, winner = means[every, best], labels[every, best]
@@ -228,15 +226,15 @@ def _nearer_to_another_class(neighbours: Neighbours, own: np.ndarray, classes: n
     return sorted(found, key=lambda one: (one.own - one.other, one.row))
 
 
-def _medians(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """Return the median (count,) of the values of each class, NaN where all are."""
-    medians = np.full(count, np.nan)
+def _lower_quartiles(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
+    """Return the value (count,) that three quarters of each class's values reach, NaN where all are."""
+    found = np.full(count, np.nan)
     order = np.argsort(classes, kind="stable")
     for members in np.split(order, np.flatnonzero(np.diff(classes[order])) + 1):
         known = values[members][~np.isnan(values[members])]
         if len(known):
-            medians[classes[members[0]]] = np.median(known)
-    return medians
+            found[classes[members[0]]] = np.quantile(known, 0.25)
+    return found
 
 
 def _misplaced(one: _Lying, rows: Sequence[ImageRow]) -> LabelProblem:

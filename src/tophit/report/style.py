@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tophit.errors import UsageError
@@ -60,6 +61,11 @@ def import_matplotlib() -> Any:
     except ImportError as error:
         raise UsageError("Figures need matplotlib, which is not installed: pip install 'tophit[report]'.") from error
     return matplotlib
+
+
+def has_matplotlib() -> bool:
+    """Say whether matplotlib is installed, without importing it."""
+    return find_spec("matplotlib") is not None
 
 
 @contextmanager

@@ -77,7 +77,7 @@ def _precision_recall(models: dict[str, PairCurves]) -> Drawing:
                 f"{prefix}recall": recall,
                 f"{prefix}precision": precision,
             }
-        axes.set(xlabel="recall (%)", ylabel="precision (%)", xlim=(0, 100), ylim=(0, 102))
+        axes.set(xlabel="recall (%)", ylabel="precision (%)", xlim=(0, 102), ylim=(0, 102))
         figure.legend(loc="outside upper left")
     first = next(iter(models.values()))
     caption = f"{_of_pairs(first)} AP is the average precision over all pairs together, in percent."
@@ -119,22 +119,23 @@ def _distances(models: dict[str, PairCurves]) -> Drawing:
     numbers: dict[str, Any] = {"distance from": edges[:-1], "distance to": edges[1:]}
     found = {name: _histograms(curves, edges) for name, curves in models.items()}
     used = np.flatnonzero(np.sum([same + other for same, other in found.values()], axis=0) > 1e-4)
+    kinds = ("same class", "different classes")
     with house_style():
-        figure = new_figure(COLUMN, 1.0 + 1.2 * len(models))
+        figure = new_figure(COLUMN, 0.9 + 1.25 * len(models))
         rows = figure.subplots(len(models), 1, sharex=True, squeeze=False)[:, 0]
         for axes, (name, both) in zip(rows, found.items(), strict=True):
-            for number, (share, kind) in enumerate(zip(both, ("same class", "different classes"), strict=True)):
+            for number, (share, kind) in enumerate(zip(both, kinds, strict=True)):
                 colour = SERIES[number]
                 axes.fill_between(centres, 100 * share, step="mid", color=colour, alpha=0.25, linewidth=0)
-                mean = float((share * centres).sum())
-                axes.step(centres, 100 * share, where="mid", label=f"{kind}, mean {mean:.2f}", **series(number))
+                axes.step(centres, 100 * share, where="mid", color=colour, linewidth=1, label=kind)
                 numbers[f"{name}, {kind}" if len(models) > 1 else kind] = share
             axes.set_ylim(bottom=0)
             axes.set_ylabel("pairs (%)")
-            axes.legend(loc="upper left", title=name if len(models) > 1 else None, alignment="left", title_fontsize=8)
-            axes.margins(y=0.3)
+            means = " and ".join(f"{float((share * centres).sum()):.2f}" for share in both)
+            axes.set_title(f"{name}: means {means}", loc="left")
         rows[-1].set_xlim(edges[used[0]], edges[min(used[-1] + 1, _BINS)])
         rows[-1].set_xlabel("cosine distance")
+        figure.legend(*rows[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     caption = (
         "Cosine distances (1 - similarity) of all pairs of the same class and of different classes, each kind adding "
         f"up to 100%, in bins of {2 / _BINS:g}."

@@ -54,7 +54,7 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
         rows[0].set_ylabel("loss")
         _low_and_high(rows[0], smooth, loss)
         if evaluated:
-            rows[1].plot(epochs, values, marker="o", **series(2))
+            rows[1].plot(epochs, values, marker="o", color=series(2)["color"], clip_on=False)
             rows[1].set_ylabel(f"{name} (%)")
             rows[1].margins(y=0.18)
             _mark_chosen(rows[1], epochs, values, chosen)
@@ -76,7 +76,8 @@ def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int 
     if not len(there):
         return
     x, y = epochs[there[0]], values[there[0]]
-    axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", markeredgecolor=INK, markeredgewidth=1)
+    ring = {"markeredgecolor": INK, "markeredgewidth": 1}
+    axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", clip_on=False, **ring)
     left = x > (epochs[0] + epochs[-1]) / 2
     axes.annotate(
         f"epoch {x}: {y:.1f}",
@@ -92,26 +93,26 @@ def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int 
 def _generation_stages(steps: list[Line]) -> Drawing:
     """Return the curves of THSG's stages: losses of generator and discriminator, and the share of labels kept."""
     made = [line for line in steps if "LG1" in line]
-    first_epoch = _epochs(steps)[len(steps) - len(made) :]
+    x = _epochs(steps)[len(steps) - len(made) :]
     window = window_of(len(made))
     stages = [names for names in _STAGES if names[0] in made[-1]]
-    numbers: dict[str, Any] = {"step": [line["step"] for line in made], "epoch": first_epoch}
+    numbers: dict[str, Any] = {"step": [line["step"] for line in made], "epoch": x}
+    heads = ("generator loss", "discriminator loss", "labels kept (%)")
     with house_style():
-        figure = new_figure(COLUMN, 1.25 * len(stages) + 1.5)
-        rows = figure.subplots(len(stages) + 1, 1, sharex=True)
-        for number, (generator, discriminator, kept) in enumerate(stages):
-            for place, (name, said) in enumerate(((generator, "generator"), (discriminator, "discriminator"))):
+        figure = new_figure(COLUMN, 3.6)
+        panels = figure.subplots(len(heads), len(stages), sharex=True, squeeze=False)
+        for column, names in enumerate(stages):
+            panels[0, column].set_title(f"stage {column + 1}")
+            for line, name in enumerate(names):
                 numbers[name] = _column(made, name)
-                _smooth_and_raw(rows[number], first_epoch, numbers[name], window, place, said)
-            rows[number].set_ylabel(f"loss, stage {number + 1}")
-            numbers[kept] = _column(made, kept)
-            _smooth_and_raw(rows[-1], first_epoch, 100 * numbers[kept], window, 2 + number, f"stage {number + 1}")
-        rows[0].legend(loc="upper right", ncols=2)
-        rows[-1].legend(loc="lower right", ncols=2)
-        rows[-1].set_ylabel("labels kept (%)")
-        rows[-1].set_ylim(-4, 104)
-        rows[-1].set_xlabel("epoch")
-        rows[-1].set_xlim(first_epoch[0], first_epoch[-1])
+                factor = 100 if name == names[-1] else 1
+                _smooth_and_raw(panels[line, column], x, factor * numbers[name], window, line)
+            panels[-1, column].set_xlabel("epoch")
+        for line, head in enumerate(heads):
+            panels[line, 0].set_ylabel(head)
+        highest = max(axes.get_ylim()[1] for axes in panels[-1])
+        for axes in panels[-1]:
+            axes.set_ylim(0, highest)
         figure.align_ylabels()
     said = (
         "THSG: losses of generator and discriminator in each stage (Eqs. 12, 16, 17 and 23), and the share of "
@@ -145,10 +146,10 @@ def _violated_constraints(steps: list[Line], method: Any) -> Drawing:
     return Drawing("violated_constraints", "Violated constraints", caption, numbers, figure)
 
 
-def _smooth_and_raw(axes: Any, x: np.ndarray, y: np.ndarray, window: int, number: int, label: str) -> None:
+def _smooth_and_raw(axes: Any, x: np.ndarray, y: np.ndarray, window: int, number: int) -> None:
     shown = thinned(y)
     axes.plot(x[shown], y[shown], color=series(number)["color"], alpha=0.25, linewidth=0.5)
-    axes.plot(x, running_mean(y, window), label=label, **series(number))
+    axes.plot(x, running_mean(y, window), color=series(number)["color"])
 
 
 def _low_and_high(axes: Any, smooth: np.ndarray, raw: np.ndarray) -> None:

@@ -1,0 +1,188 @@
+"""The page of a comparison: one HTML file that asks no host, in the look of the report."""
+
+import base64
+import json
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tophit.compare.cells import cells, explained, heads
+from tophit.compare.statistics import Estimate
+from tophit.compare.summary import Comparison, Row
+
+if TYPE_CHECKING:
+    from tophit.report.drawing import Drawing
+
+_STATIC = Path(__file__).parent / "static"
+_SERVED = Path(__file__).parent.parent / "serve" / "page"
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_MANY = 3  # figures beyond these are folded away
+
+
+def to_html(comparison: Comparison, drawings: "Sequence[Drawing]" = ()) -> str:
+    """Return one page that needs no other file: table, figures if there are any, and the data as JSON."""
+    data = json.dumps(comparison.to_json(), ensure_ascii=False).replace("<", "\\u003c")
+    title = escape(comparison.title)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8" />
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}" />
+<meta name="viewport" content="width=device-width, initial-scale=1" />
+<meta name="color-scheme" content="light dark" />
+<title>{title}</title>
+<link rel="icon" href="data:image/svg+xml;base64,{base64.b64encode((_SERVED / "icon.svg").read_bytes()).decode()}" />
+<style>
+{_style(bool(drawings))}
+</style>
+</head>
+<body>
+<header><p class="brand">Tophit comparison</p><h1>{title}</h1></header>
+<main>
+<section class="lead"><p class="answer">{escape(comparison.recommendation)}</p>
+<p class="muted">{escape(explained(comparison))}</p></section>
+{_facts(comparison)}
+{_table(comparison)}
+{_figures(drawings)}
+{_settings(comparison.rows)}
+{_failed(comparison)}
+</main>
+<script type="application/json" id="comparison">{data}</script>
+<script>
+{(_STATIC / "comparison.js").read_text(encoding="utf-8")}</script>
+</body>
+</html>
+"""
+
+
+def _style(with_drawings: bool) -> str:
+    """Return the colours of the search page, which in print are always the light ones, and the rules of this page."""
+    tokens = (_SERVED / "style.css").read_text(encoding="utf-8")
+    tokens = tokens[: tokens.index("* {")]
+    light = tokens[: tokens.index("@media")]
+    printed = "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
+    own = (_STATIC / "comparison.css").read_text(encoding="utf-8")
+    if not with_drawings:
+        return tokens + printed + own
+    from tophit.report.drawing import DRAWING_CSS
+
+    return tokens + printed + DRAWING_CSS + own
+
+
+def _facts(comparison: Comparison) -> str:
+    facts = {
+        "candidates": len(comparison.rows),
+        "seeds": comparison.seeds,
+        "test classes": comparison.classes,
+        "test queries": comparison.queries,
+    }
+    shown = "".join(f"<div><dt>{name}</dt><dd>{value:,}</dd></div>" for name, value in facts.items())
+    return f'<dl class="facts">{shown}</dl>'
+
+
+def _table(comparison: Comparison) -> str:
+    names = [*heads(comparison), "interval"]
+    every = [row.metrics[comparison.metric] for row in comparison.rows]
+    low, high = min(each.low for each in every), max(each.high for each in every)
+    head = "".join(
+        f"<th{_class(place)} scope='col'><button type='button'>{escape(name)}</button></th>"
+        for place, name in enumerate(names)
+    )
+    body = "\n".join(_line(row, comparison, low, high) for row in comparison.rows)
+    return (
+        '<section><h2>Candidates</h2><div class="scroll" role="region" aria-label="Table of candidates" tabindex="0">'
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div></section>"
+    )
+
+
+def _line(row: Row, comparison: Comparison, low: float, high: float) -> str:
+    main = row.metrics[comparison.metric]
+    shown = [*(escape(cell) for cell in cells(row, comparison)), _bar(main, low, high)]
+    shown[1] = escape(row.name) + ('<span class="tag">baseline</span>' if row.baseline else "")
+    if row.note:
+        shown[1] += f"<small>{escape(row.note)}</small>"
+    values = zip([*_values(row, comparison), main.mean], shown, strict=True)
+    return (
+        ('<tr class="first">' if row.rank == 1 else "<tr>")
+        + "".join(
+            f'<td{_class(place)} data-value="{escape(str(value))}">{cell}</td>'
+            for place, (value, cell) in enumerate(values)
+        )
+        + "</tr>"
+    )
+
+
+def _values(row: Row, comparison: Comparison) -> list[Any]:
+    """Return what each column is sorted by, in the order of the heads; empty where there is nothing."""
+    found = row.difference
+    compared = ["", "", ""] if found is None else [found.mean, found.probability, row.adjusted_p]
+    others = [each.mean for metric, each in row.metrics.items() if metric != comparison.metric]
+    main = row.metrics[comparison.metric].mean
+    return [row.rank, row.name, main, *compared, *others, row.seconds, row.peak_memory]
+
+
+def _class(place: int) -> str:
+    return ' class="name"' if place == 1 else ""
+
+
+def _bar(found: Estimate, low: float, high: float) -> str:
+    def place(value: float) -> float:
+        return 100 * (value - low) / ((high - low) or 1)
+
+    left, right = place(found.low), place(found.high)
+    return (
+        f'<div class="bar"><i style="left:{left:.1f}%;width:{right - left:.1f}%"></i>'
+        f'<b style="left:{place(found.mean):.1f}%"></b></div>'
+    )
+
+
+def _figures(drawings: "Sequence[Drawing]") -> str:
+    if not drawings:
+        return ""
+    first = "".join(map(_figure, drawings[:_MANY]))
+    more = "".join(map(_figure, drawings[_MANY:]))
+    folded = (
+        f"<details><summary>Each search: settings against validation ({len(drawings) - _MANY})</summary>"
+        f'<div class="figures">{more}</div></details>'
+        if more
+        else ""
+    )
+    return f'<section><h2>Figures</h2><div class="figures">{first}</div>{folded}</section>'
+
+
+def _figure(drawing: "Drawing") -> str:
+    numbers = base64.b64encode(drawing.csv().encode("utf-8")).decode("ascii")
+    return (
+        f"<figure><h3>{escape(drawing.title)}</h3>{drawing.svg()}<figcaption><p>{escape(drawing.caption)} "
+        f'<a download="{drawing.name}.csv" href="data:text/csv;base64,{numbers}">Numbers (CSV)</a></p>'
+        "</figcaption></figure>"
+    )
+
+
+def _settings(rows: Sequence[Row]) -> str:
+    """Return the settings that searches found and that were measured."""
+    found = {row.name: row.settings for row in rows if row.settings}
+    if not found:
+        return ""
+    lines = "".join(
+        f'<tr><td class="name">{escape(name)}</td><td><code>'
+        + escape(", ".join(f"{path} = {_short(value)}" for path, value in settings.items()))
+        + "</code></td></tr>"
+        for name, settings in found.items()
+    )
+    return f'<section><h2>Settings found</h2><table class="settings"><tbody>{lines}</tbody></table></section>'
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _failed(comparison: Comparison) -> str:
+    if not comparison.failed:
+        return ""
+    lines = "".join(
+        f'<p><strong class="wrong">Failed:</strong> {escape(f"{name}, {why}")}</p>'
+        for name, why in comparison.failed.items()
+    )
+    return f"<section><h2>Failed</h2>{lines}</section>"
