@@ -63,7 +63,8 @@ def test_planted_label_problems_are_in_the_csv_and_on_the_page(report_page: Path
 
 def test_figures_come_with_their_numbers(report_page: Path) -> None:
     names = {path.stem for path in (report_page.parent / "figures").iterdir()}
-    assert {"precision_recall", "roc", "distances"} <= names
+    assert {"precision_recall", "roc", "distances", "training_curves", "map"} <= names
+    assert {"gallery_best", "gallery_worst", "gallery_random"} <= names
     for name in names:
         assert {path.suffix for path in (report_page.parent / "figures").glob(f"{name}.*")} == {
             ".png",

@@ -22,10 +22,12 @@ from tophit.report.evaluated import Evaluated, evaluate_models
 from tophit.report.figures import evaluation_drawings, run_drawings
 from tophit.report.label_problems import LabelProblem, find_label_problems, write_label_problems
 from tophit.report.page import write_page
+from tophit.report.page_figures import page_figures
 from tophit.report.parts import centres_part, drawings_part, problems_part
 from tophit.report.pictures import Pictures, Thumbnails
-from tophit.report.proxies import local_centres
+from tophit.report.proxies import LocalCentre, local_centres
 from tophit.report.query_pages import TopK
+from tophit.report.style import has_matplotlib, import_matplotlib
 from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.rows import has_pairs
@@ -59,6 +61,8 @@ def make_report(
     """
     view = view or View()
     folder = Path(run)
+    if figures is not None:
+        import_matplotlib()  # asked for, so that a missing one is an error
     opened, result = _finished(folder)
     recipe = opened.recipe()
     manifest = data_of_run(str(folder), data or recipe.data.manifest)
@@ -79,13 +83,14 @@ def make_report(
     )
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
     drawings = _drawings(folder, first, other, view)
+    centres = _centres(folder, data, view)
     problems = _problems(first, manifest, memory_budget, view)
     listed = path.with_name("label_problems.csv")
     content |= {
         "notes": _notes(first, result),
         "drawings": drawings_part(drawings),
         "problems": problems_part(problems, listed.name, pictures),
-        "centres": _centres(folder, data, pictures, view),
+        "centres": None if centres is None else centres_part(centres, pictures),
         "test_sets": drawn_gallery_metrics(first.vectors, first.rows, recipe.seed),
         "paper": result.get("paper"),
         "recipe": _recipe(recipe, result, manifest),
@@ -95,11 +100,14 @@ def make_report(
         content["notes"] += _missing_pictures(thumbnails, first)
         write_page(path, plain(content), thumbnails, DRAWING_CSS)
     write_label_problems(problems, listed)
-    written = [] if figures is None else write_drawings(drawings, figures)
+    written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
     return Written(path, content["verdict"], listed, written)
 
 
 def _drawings(folder: Path, first: Evaluated, other: Evaluated | None, view: View) -> list[Drawing]:
+    if not has_matplotlib():
+        view.note("The report has no curves: matplotlib is not installed (pip install 'tophit[report]').")
+        return []
     view.note("Drawing the curves ...")
     return [*run_drawings(folder), *evaluation_drawings(first, other)]
 
@@ -110,13 +118,11 @@ def _problems(first: Evaluated, manifest: Manifest, memory_budget: int, view: Vi
     return find_label_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
 
 
-def _centres(folder: Path, data: str | None, pictures: Pictures, view: View) -> dict[str, Any] | None:
+def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | None:
     """Return the classes' local centres; None for a loss without proxies."""
     if not has_proxies(folder):
         return None
-    return centres_part(
-        local_centres(folder, progress=view.track("Embedding the training images"), data=data), pictures
-    )
+    return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
 
 
 def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:
