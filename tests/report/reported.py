@@ -1,6 +1,9 @@
 """A small run with planted label problems, another to stand against, and the page of both; for the report's tests."""
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,11 +79,18 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
 
 @pytest.fixture(scope="session")
 def report_page(reported: Reported, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the run against the other."""
-    from tophit.report.make import make_report
-
-    out = tmp_path_factory.mktemp("report page") / "report.html"
-    make_report(reported.run, str(reported.other), out=out, figures=out.parent / "figures")
+    """The report of the run against the other, by the command; ``printed.txt`` beside it is what that said."""
+    out = tmp_path_factory.mktemp("report page") / "two.html"
+    arguments = ["report", reported.run, "--against", reported.other, "--out", out, "--figures", out.parent / "figures"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tophit.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    (out.parent / "printed.txt").write_text(done.stdout)
     return out
 
 

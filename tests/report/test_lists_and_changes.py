@@ -85,8 +85,8 @@ def test_lists_agree_with_the_worst_queries_of_the_evaluation_in_a_gallery_of_it
 
 
 def test_a_query_whose_class_is_not_in_the_gallery_has_no_first_right_answer() -> None:
-    vectors, _ = some_vectors(4)
-    task = search_task(vectors[:1], ["a"], vectors[1:], ["b", "c", "b"])
+    vectors, _ = some_vectors()
+    task = search_task(vectors[:1], ["a"], vectors[1:4], ["b", "c", "b"])
     found = found_lists(task, [0], 10)[0]
     assert (found.first_right, found.first_right_item, len(found.items)) == (None, None, 3)
 
