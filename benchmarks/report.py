@@ -22,6 +22,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tophit.progress import Progress, View
+
 DIM = 128
 PICTURES = 64  # that the images share, as links to the same files
 FLAGS = ["--no-sandbox", "--disable-gpu"]
@@ -66,12 +68,30 @@ def make_run(folder: Path, queries: int) -> Path:
     return folder / "run"
 
 
+class Timed(View):
+    """Prints when each part of a report began."""
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+
+    def note(self, message: str) -> None:
+        """Print a part's name and when it began."""
+        print(f"  after {time.monotonic() - self.begun:.0f} s: {message}", flush=True)
+
+    def track(self, description: str) -> Progress:
+        """Print the same of what would have a bar."""
+        self.note(description)
+        return super().track(description)
+
+
 def peak_of(code: str) -> tuple[float, float]:
     """Run Python code in a process of its own; return its peak memory in GB and its seconds."""
     begun = time.monotonic()
     told = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
-    return int(done.stdout.split()[-1]) * 1024 / 1e9, time.monotonic() - begun
+    *said, peak = done.stdout.strip().splitlines()
+    print("\n".join(said), end="\n" if said else "")
+    return int(peak) * 1024 / 1e9, time.monotonic() - begun
 
 
 def frames(page_file: Path) -> None:
@@ -125,7 +145,8 @@ def main() -> None:
         run = make_run(folder, given.queries)
         import_only = "import tophit.report.make\nfrom tophit.data.folders import open_data\n"
         least, _ = peak_of(f"{import_only}open_data({str(folder / 'features.npz')!r})")
-        most, seconds = peak_of(f"{import_only}tophit.report.make.make_report({str(run)!r})")
+        timed = "from benchmarks.report import Timed\n"
+        most, seconds = peak_of(f"{import_only}{timed}tophit.report.make.make_report({str(run)!r}, view=Timed())")
         page = run / "report.html"
         beside = sum(path.stat().st_size for path in (run / "report_files").rglob("*") if path.is_file())
         print(f"{given.queries:,} queries of {DIM} dimensions: {seconds:.0f} s, peak memory {most:.2f} GB")
