@@ -33,7 +33,7 @@ def test_the_command_writes_one_file_and_says_the_verdict(report_page: Path) -> 
     assert re.search(r"MAP@R is \d+\.\d% \(\d+\.\d to \d+\.\d\) on 50 queries of 6 classes", printed)
     assert "two.html" in printed
     names = sorted(path.name for path in report_page.parent.iterdir())
-    assert names == ["figures", "label_problems.csv", "printed.txt", "two.html"]
+    assert names == ["figures", "printed.txt", "two.html", "two_label_problems.csv"]
 
 
 def test_metrics_are_those_of_the_run_and_the_difference_is_paired(report_page: Path, reported: Reported) -> None:
@@ -48,7 +48,7 @@ def test_metrics_are_those_of_the_run_and_the_difference_is_paired(report_page: 
 
 
 def test_planted_label_problems_are_in_the_csv_and_on_the_page(report_page: Path) -> None:
-    with (report_page.parent / "label_problems.csv").open(newline="") as file:
+    with (report_page.parent / "two_label_problems.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     told = {(row["kind"], "/".join(Path(row[name]).parts[-2:])) for row in found for name in ("image", "other image")}
     assert ("exact duplicate, different labels", DUPLICATE) in told

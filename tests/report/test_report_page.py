@@ -150,7 +150,7 @@ def test_planted_label_problems_are_shown_with_pictures(report_page: Path, opene
         problem = page.locator(".problem", has_text=planted).first
         expect(problem.locator("img")).to_have_count(2)
         expect(problem.locator("img").first).to_be_visible()
-    expect(page.locator("#labels .lead")).to_contain_text("label_problems.csv")
+    expect(page.locator("#labels .lead")).to_contain_text("two_label_problems.csv")
 
 
 def test_local_centres_of_a_proxy_loss_are_shown(single_page: Path, opened: Opened) -> None:

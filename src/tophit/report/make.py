@@ -85,7 +85,7 @@ def make_report(
     drawings = _drawings(folder, first, other, view)
     centres = _centres(folder, data, view)
     problems = _problems(first, manifest, memory_budget, view)
-    listed = path.with_name("label_problems.csv")
+    listed = path.with_name(f"{path.stem}_label_problems.csv")
     content |= {
         "notes": _notes(first, result),
         "drawings": drawings_part(drawings),

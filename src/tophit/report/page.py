@@ -29,13 +29,13 @@ def write_page(path: Path, content: Mapping[str, Any], thumbnails: Thumbnails, m
     from tophit.report.content import describe_pictures
 
     with replace_file(path) as temporary:
-        folder = thumbnails.place(path)
-        pictures = describe_pictures(thumbnails.pictures, thumbnails.made, folder)
+        pictures = describe_pictures(thumbnails.pictures, thumbnails.made, thumbnails.name(path))
         with temporary.open("w", encoding="utf-8") as file:
             file.write(_head(" against ".join(content["models"]), more_style))
             _write_json(file, "report-content", content)
             _write_json(file, "report-pictures", pictures)
             file.write("</body>\n</html>\n")
+        thumbnails.place(path)  # last, so that until now the old page had its own pictures
 
 
 def _head(title: str, more_style: str) -> str:

@@ -74,16 +74,21 @@ class Thumbnails:
                     self._move_out()
         return self
 
-    def place(self, page: Path) -> str:
-        """Put the folder beside the page, in the place of an older one, and return its name; empty without one."""
+    def name(self, page: Path) -> str:
+        """Return the name that the folder has beside the page; empty without one."""
+        return "" if self.folder is None else f"{page.stem}_files"
+
+    def place(self, page: Path) -> None:
+        """Put the folder beside the page, in the place of an older one."""
         final = page.parent / f"{page.stem}_files"
-        shutil.rmtree(final, ignore_errors=True)
-        if self.folder is None:
-            return ""
-        self.folder.chmod(0o755)
-        self.folder.replace(final)
-        self.folder = None
-        return final.name
+        old = final.with_name(f".{final.name}.old")
+        if final.is_dir():
+            final.replace(old)
+        if self.folder is not None:
+            self.folder.chmod(0o755)
+            self.folder.replace(final)
+            self.folder = None
+        shutil.rmtree(old, ignore_errors=True)
 
     def _encoded(self, number: int) -> bytes | None:
         side = LARGE if number in self.pictures.large else SMALL
