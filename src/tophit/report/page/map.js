@@ -24,7 +24,7 @@ const pointed = signal(null);
 function Hint() {
   if (!pointed.value) return null;
   const { row, x, y } = pointed.value;
-  return html`<div class="hint" style=${{ left: `${x}px`, top: `${y}px` }}><${Picture} number=${shown[row]} alt="" /><span>${labelOf(shown[row])}</span></div>`;
+  return html`<div class="hint" style=${{ transform: `translate(${x}px, ${y}px) translate(-50%, calc(-100% - 14px))` }}><${Picture} number=${shown[row]} alt="" /><span>${labelOf(shown[row])}</span></div>`;
 }
 
 export function EmbeddingMap() {
@@ -67,7 +67,7 @@ export function EmbeddingMap() {
     <h2>Map</h2>
     <p class="lead">Every point is an image; near ones look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
       ${map.method === "t-SNE" ? " Only who is near whom means something; sizes and gaps do not." : ""}</p>
-    <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of a class's name" onInput=${(event) => setText(event.target.value)} /></label>
+    <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of its name" onInput=${(event) => setText(event.target.value)} /></label>
       <datalist id="classes">${map.names.slice(0, 1000).map((name) => html`<option key=${name} value=${name} />`)}</datalist>
       <span class="muted small" role="status">${marked.size ? `${plural(marked.size, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span></div>
     <div class="map-frame">

@@ -80,7 +80,7 @@ export function Queries() {
     <div class="controls" role="search" aria-label="Queries">
       <label>Sort by <select value=${sort} onChange=${(event) => setSort(event.target.value)}>
         ${Object.entries(SORTS).map(([name, [words]]) => html`<option key=${name} value=${name}>${words}</option>`)}</select></label>
-      <label>Class <input type="search" value=${text} placeholder="part of a class's name" onInput=${(event) => setText(event.target.value)} /></label>
+      <label>Class <input type="search" value=${text} placeholder="part of its name" onInput=${(event) => setText(event.target.value)} /></label>
       <span class="muted small" role="status">${places.length === held.length ? `${count(held.length)} listed` : `${count(places.length)} of ${count(held.length)}`}</span>
     </div>
     <div class="browser">
