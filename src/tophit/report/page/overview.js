@@ -31,8 +31,7 @@ export function Hero() {
     <h1>${models[0]}${models[1] && html` <span>against</span> ${models[1]}`}</h1>
     <p class="verdict">${verdict}</p>
     <div class="facts-row">${shown.map((row) => html`<${Fact} key=${row.name} row=${row} />`)}</div>
-    <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")} that were not
-      trained on${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes.</p>
+    <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")}, the test split${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes.</p>
     ${notes.map((note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }
@@ -46,12 +45,12 @@ export function Metrics() {
       <caption>${two ? `Both models on the same queries, in percent; the difference is ${models[0]} minus ${models[1]}, with its paired interval.` : "Means over the queries, in percent, with 95% intervals over classes."}</caption>
       <thead><tr><th scope="col">metric</th><th scope="col" class="n">${two ? models[0] : "value"}</th>
         ${two ? html`<th scope="col" class="n">${models[1]}</th><th scope="col" class="n">difference</th>` : null}
-        <th scope="col">95% interval</th>${two && html`<th scope="col" class="n" title="permutation test">p</th>`}<th scope="col" class="wide" aria-hidden="true"></th></tr></thead>
+        <th scope="col">95% interval</th>${two && html`<th scope="col" class="n p" title="permutation test">p</th>`}<th scope="col" class="wide" aria-hidden="true"></th></tr></thead>
       <tbody>${metrics.map((row) => html`<tr key=${row.name}>
         <th scope="row">${row.name}</th><td class="n"><b>${(100 * row.value).toFixed(1)}</b></td>
         ${two ? html`<td class="n">${(100 * row.other).toFixed(1)}</td><td class="n ${row.bounds?.[0] > 0 ? "up" : row.bounds?.[1] < 0 ? "down" : ""}">${points(row.difference)}</td>` : null}
         <td>${two ? bounds(row.bounds, (one) => points(one)) : bounds(row.interval)}</td>
-        ${two && html`<td class="n">${row.p?.toFixed(4)}</td>`}
+        ${two && html`<td class="n p">${row.p?.toFixed(4)}</td>`}
         <td class="wide"><${Range} ...${row} />${two && html`<${Range} value=${row.other} interval=${row.other_interval} kind="second" />`}</td>
       </tr>`)}</tbody>
     </table></div>
