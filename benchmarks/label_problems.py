@@ -51,21 +51,33 @@ def print_table(run: str, planted: int, repetitions: int) -> None:
     rows = list(data_of_run(run, "icons").where("test").rows)
     embedded = embed_rows(load(run), rows)
     rows = [rows[i] for i in embedded.rows]
-    before = {str(problem.image.path) for problem in find_label_problems(embedded.vectors, rows)}
-    results = [_find_planted(embedded.vectors, rows, planted, seed) for seed in range(repetitions)]
-    print(f"{len(rows)} images of {len({row.label for row in rows})} classes; {len(before)} reported before planting")
-    print("| reported first | planted errors among them | precision | recall |\n| --- | --- | --- | --- |")
+    before = {problem.image.path for problem in find_label_problems(embedded.vectors, rows) if problem.kind == NEARER}
+    results = [_find_planted(embedded.vectors, rows, before, planted, seed) for seed in range(repetitions)]
+    print(
+        f"{len(rows)} images of {len({row.label for row in rows})} classes; "
+        f"{len(before)} lie in another class before planting"
+    )
+    print("| reported first | planted | reported before planting too | neither | precision | recall |")
+    print("| --- |" + " --- |" * 5)
     for place, first in enumerate([*FIRST, None]):
-        found = [hits[place] for hits, _ in results]
-        listed = [min(first or length, length) for _, length in results]
+        found, known, listed = zip(*(result[place] for result in results), strict=True)
+        neither = [c - a - b for a, b, c in zip(found, known, listed, strict=True)]
         precision = [100 * a / max(1, b) for a, b in zip(found, listed, strict=True)]
         recall = [100 * a / planted for a in found]
         name = str(first) if first else f"all ({np.mean(listed):.0f})"
-        print(f"| {name} | {interval(found)} of {planted} | {interval(precision)}% | {interval(recall)}% |", flush=True)
+        cells = [interval(each) for each in (found, known, neither)]
+        print(
+            f"| {name} | " + " | ".join([*cells, f"{interval(precision)}%", f"{interval(recall)}%"]) + " |", flush=True
+        )
 
 
-def _find_planted(vectors: np.ndarray, rows: list[ImageRow], planted: int, seed: int) -> tuple[list[int], int]:
-    """Return how many planted errors are among the first 20, the first 40 and all reported, and how many these are."""
+def _find_planted(
+    vectors: np.ndarray, rows: list[ImageRow], before: set[Path], planted: int, seed: int
+) -> list[tuple[int, int, int]]:
+    """Return for the first 20, the first 40 and all: how many were planted, how many reported ``before`` too, how many.
+
+    A planted image that was reported before planting counts as planted.
+    """
     generator = np.random.default_rng(seed)
     names = sorted({row.label for row in rows})
     spoilt = list(rows)
@@ -75,8 +87,9 @@ def _find_planted(vectors: np.ndarray, rows: list[ImageRow], planted: int, seed:
         spoilt[i] = dataclasses.replace(rows[i], label=label)
     planted_rows = {id(spoilt[i]) for i in wrong}
     found = [problem for problem in find_label_problems(vectors, spoilt) if problem.kind == NEARER]
-    hits = np.asarray([id(problem.image) in planted_rows for problem in found], np.int64)
-    return [int(hits[:first].sum()) for first in (*FIRST, None)], len(found)
+    hits = [id(problem.image) in planted_rows for problem in found]
+    known = [problem.image.path in before and not hit for problem, hit in zip(found, hits, strict=True)]
+    return [(sum(hits[:first]), sum(known[:first]), len(hits[:first])) for first in (*FIRST, None)]
 
 
 def measure_large(images: int, dim: int = 512, classes: int = 11_316) -> None:

@@ -1,6 +1,7 @@
 """The comparison's page in headless Chromium: from disk, asking nobody, on a desk, a phone and paper."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from tests.serve.pages import LEAST_CONTRAST, NAMELESS
 from tophit.compare import Store
 from tophit.compare.plan import Candidate, Range
 from tophit.compare.summary import summarise
+from tophit.errors import UsageError
 from tophit.report.comparison import compare_report, is_comparison
 
 if TYPE_CHECKING:
@@ -144,3 +146,18 @@ def test_the_figures_are_files_too(written: tuple[Path, Path], comparison: Path)
 def test_a_folder_is_told_from_a_run(comparison: Path, tmp_path: Path) -> None:
     assert is_comparison(comparison)
     assert not is_comparison(tmp_path)
+
+
+def test_without_matplotlib_the_page_has_no_figures_and_asking_for_them_is_explained(
+    comparison: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tophit.report.style.has_matplotlib", lambda: False)
+    path, _ = compare_report(comparison, out=tmp_path / "page.html")
+    page = path.read_text()
+    assert "<svg" not in page
+    assert "<table" in page
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(UsageError, match=r"tophit\[report\]"):
+        compare_report(comparison, out=tmp_path / "page.html", figures=tmp_path)
+    with pytest.raises(UsageError, match=r"There is no folder"):
+        compare_report(comparison, out=tmp_path / "none" / "page.html")

@@ -180,18 +180,20 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     assert "no image" in gallery_drawing(missing, [Shown(0, [1], [0.5])], k=1).svg()
 
 
-def test_local_centres_show_distinct_proxies_only(pictures: Path) -> None:
+def test_local_centres_in_use_are_shown_once(pictures: Path) -> None:
     rows = list(open_data(str(pictures)).rows)
     near = [NearImage(rows[0], 0.8), NearImage(rows[-1], 0.1)]
     label = rows[0].label
     centres = [
         LocalCentre(label, 0, 0, np.ones(2), 4, near),
-        LocalCentre(label, 1, 0, np.ones(2), 0, near),  # merged with the first
+        LocalCentre(label, 1, 0, np.ones(2), 1, near),  # merged with the first
         LocalCentre(label, 2, 2, np.ones(2), 2, near),
+        LocalCentre(label, 3, 3, np.ones(2), 0, near),  # no image is nearest to it
     ]
     drawing = centres_drawing(centres, k=2)
-    assert list(drawing.numbers["proxy"]) == [1, 1, 3, 3]
-    assert "4 images" in drawing.svg()
+    assert list(drawing.numbers["centre"]) == [1, 1, 3, 3]
+    assert list(drawing.numbers["images"]) == [5, 5, 2, 2]
+    assert "5 images" in drawing.svg()
 
 
 @pytest.mark.parametrize("classes", [3, 40])

@@ -169,3 +169,11 @@ def test_a_wrong_call_is_explained() -> None:
         find_label_problems(vectors[:5], rows)
     with pytest.raises(UsageError, match=r"up to 1, not 1.5"):
         find_label_problems(vectors, rows, near=1.5)
+
+
+def test_a_collapsed_embedder_gives_a_bounded_list() -> None:
+    rows = [ImageRow(Path(f"{number}.png"), str(number // 2)) for number in range(3000)]
+    vectors = np.tile(np.float32([0.6, 0.8]), (3000, 1))
+    found = find_label_problems(vectors, rows, memory_budget=2**24)
+    assert 5_000 < len(of_kind(found, NEAR_LABELS)) <= 10_000
+    assert of_kind(found, NEARER) == []

@@ -92,7 +92,7 @@ def _table(comparison: Comparison) -> str:
     body = "\n".join(_line(row, comparison, low, high) for row in comparison.rows)
     return (
         '<section><h2>Candidates</h2><div class="scroll" role="region" aria-label="Table of candidates" tabindex="0">'
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div></section>"
+        f'<table class="candidates"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div></section>'
     )
 
 

@@ -113,8 +113,10 @@ def _csv(numbers: Mapping[str, Column]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a number as short as it can be written without loss of what a figure shows."""
-    return value if isinstance(value, str | int) else f"{float(value):.9g}"
+    """Return a number as short as it can be written without loss of what a figure shows; none for NaN."""
+    if isinstance(value, str | int):
+        return value
+    return "" if value != value else f"{float(value):.9g}"
 
 
 def _for_page(text: str, name: str, title: str) -> str:

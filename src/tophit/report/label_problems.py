@@ -35,6 +35,7 @@ COLUMNS = (
 _NEIGHBOURS = 10  # looked at for each image
 _COUNTED = 2  # nearest images of a class that say how near it is
 _BLOCK = 2048  # images judged at a time
+_MOST = 10_000  # problems of a kind that vectors tell; a collapsed embedder would report millions
 _BYTES = 2**20  # of a file read at a time
 
 
@@ -65,8 +66,9 @@ def find_label_problems(
     """Return the label problems of images with unit vectors (N, d) and rows (N), kind by kind, the surest first.
 
     ``others`` are rows without vectors, such as those of other splits; only exact duplicates are looked for in them.
-    A pair of images is reported once, as the surest kind. Beyond the inputs it takes ``memory_budget`` bytes, whatever
-    the number of images.
+    A pair of duplicates is reported once; which of the two is wrong may be told by ``nearer to another class``, where
+    one of them may stand again. Beyond the inputs it takes ``memory_budget`` bytes and some hundred an image; of
+    near-duplicates, and of images in another class, the 10,000 surest are returned.
     """
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(rows):
@@ -86,8 +88,7 @@ def find_label_problems(
         if frozenset((id(problem.image), id(problem.other))) not in known
     ]
     lying = _nearer_to_another_class(neighbours, own_similarity(vectors, classes, _COUNTED, memory_budget), classes)
-    doubtful = {id(row) for problem in (*exact, *pairs) if problem.kind != EXACT_SPLITS for row in (problem.image,)}
-    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying if id(rows[one.row]) not in doubtful)]
+    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying)]
 
 
 def write_label_problems(problems: Iterable[LabelProblem], path: str | Path, root: str | Path | None = None) -> None:
@@ -161,15 +162,10 @@ def _near_duplicates(
 ) -> list[LabelProblem]:
     """Return the pairs of images with different labels that are at least so similar, the most similar first."""
     image, place = np.nonzero((neighbours.similarity >= near) & (classes[neighbours.rows] != classes[:, None]))
-    pairs = {
-        (min(a, b), max(a, b)): score
-        for a, b, score in zip(
-            image.tolist(),
-            neighbours.rows[image, place].tolist(),
-            neighbours.similarity[image, place].tolist(),
-            strict=True,
-        )
-    }
+    other, scores = neighbours.rows[image, place], neighbours.similarity[image, place]
+    first, second = np.minimum(image, other), np.maximum(image, other)
+    _, once = np.unique(first * len(rows) + second, return_index=True)
+    order = once[np.lexsort((second[once], first[once], -scores[once]))][:_MOST]
     return [
         LabelProblem(
             NEAR_LABELS,
@@ -179,7 +175,7 @@ def _near_duplicates(
             f"similarity {score:.3f}, but labelled '{rows[a].label}' and '{rows[b].label}'",
             "look at both: give them one label, or keep them if they truly differ",
         )
-        for (a, b), score in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+        for a, b, score in zip(first[order].tolist(), second[order].tolist(), scores[order].tolist(), strict=True)
     ]
 
 
@@ -223,7 +219,7 @@ def _nearer_to_another_class(neighbours: Neighbours, own: np.ndarray, classes: n
         for i in np.flatnonzero(wrong):
             nearest = near[i, np.argmax(labels[i] == winner[i])]
             found.append(_Lying(start + int(i), int(nearest), float(other[i]), float(mine[i])))
-    return sorted(found, key=lambda one: (one.own - one.other, one.row))
+    return sorted(found, key=lambda one: (one.own - one.other, one.row))[:_MOST]
 
 
 def _lower_quartiles(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:

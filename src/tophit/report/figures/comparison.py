@@ -28,10 +28,10 @@ def comparison_drawings(comparison: Comparison, plan: Plan | None = None, store:
         trials = {row.name: trials_of(store, plan, row.name) for row in comparison.rows}
         if any(trials.values()):
             drawings.append(_all_trials({name: each for name, each in trials.items() if each}, plan.select))
+        searched = [name for name, each in trials.items() if len(each) >= _FEWEST]
         drawings.extend(
-            _trials(name, plan.candidates[name], each, plan.select)
-            for name, each in trials.items()
-            if len(each) >= _FEWEST
+            _trials(name, stem, plan.candidates[name], trials[name], plan.select)
+            for name, stem in zip(searched, _stems(searched), strict=True)
         )
     return drawings
 
@@ -158,7 +158,7 @@ def _told(stopped: int) -> str:
     return f"; hollow: the {stopped} that were stopped early, at the value they had" if stopped else ""
 
 
-def _trials(name: str, candidate: Candidate, trials: Sequence[Trial], metric: str) -> Drawing:
+def _trials(name: str, stem: str, candidate: Candidate, trials: Sequence[Trial], metric: str) -> Drawing:
     """Return every trial of a search: a panel a hyper-parameter, its value against the validation metric."""
     paths = list(candidate.search)
     done = [trial for trial in trials if trial["value"] is not None]
@@ -185,7 +185,7 @@ def _trials(name: str, candidate: Candidate, trials: Sequence[Trial], metric: st
         f"{name}: the {len(trials)} trials of its search, each hyper-parameter against {metric} on validation classes"
         f"{_told(stopped)}. The ring marks the settings that were measured."
     )
-    return Drawing(f"trials_{_stem(name)}", f"Search: {name}", caption, numbers, figure)
+    return Drawing(stem, f"Search: {name}", caption, numbers, figure)
 
 
 def _trials_panel(axes: Any, where: Any, path: str, done: Sequence[Trial]) -> None:
@@ -193,8 +193,8 @@ def _trials_panel(axes: Any, where: Any, path: str, done: Sequence[Trial]) -> No
     choices = [] if ordered else [_plain(value) for value in where]
     for trial in done:
         given = trial["settings"].get(path)
-        if given is None:
-            continue
+        if given is None or (not ordered and _plain(given) not in choices):
+            continue  # the plan was another one then
         x = given if ordered else choices.index(_plain(given))
         _mark_trial(axes, x, 100 * trial["value"], trial, done)
     if ordered and where.log:
@@ -221,5 +221,11 @@ def _short(name: str, most: int = 26) -> str:
     return name if len(name) <= most else name[: most - 1] + "…"
 
 
-def _stem(name: str) -> str:
-    return "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in slug(name).lower()).strip("_")
+def _stems(names: Sequence[str]) -> list[str]:
+    """Return names of files for candidates, with a number where two would be the same."""
+    stems: list[str] = []
+    for name in names:
+        plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in slug(name).lower())
+        stem = f"trials_{plain.strip('_')}"
+        stems.append(stem if stem not in stems else f"{stem}_{len(stems) + 1}")
+    return stems

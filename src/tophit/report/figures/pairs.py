@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tophit.evaluation import PairCurves, pair_curves
+from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.report.drawing import Drawing
 from tophit.report.figures.curves import spaced
 from tophit.report.style import COLUMN, INK, SERIES, house_style, new_axes, new_figure, series
@@ -21,26 +22,45 @@ class Evaluated(Protocol):
     """A model's vectors (N, d) of rows (N), and the numbers of the rows that search and are searched."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str:
+        """What the model is called in legends."""
+        ...
+
     @property
-    def rows(self) -> "Sequence[ImageRow]": ...  # noqa: D102
+    def rows(self) -> "Sequence[ImageRow]":
+        """The images."""
+        ...
+
     @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
+    def vectors(self) -> np.ndarray:
+        """Their unit vectors (N, d)."""
+        ...
+
     @property
-    def labels(self) -> Sequence[str]: ...  # noqa: D102
+    def labels(self) -> Sequence[str]:
+        """Their labels."""
+        ...
+
     @property
-    def query(self) -> np.ndarray: ...  # noqa: D102
+    def query(self) -> np.ndarray:
+        """The rows that search."""
+        ...
+
     @property
-    def gallery(self) -> np.ndarray: ...  # noqa: D102
+    def gallery(self) -> np.ndarray:
+        """The rows that are searched; the same for one set."""
+        ...
 
 
-def evaluation_drawings(evaluated: Evaluated, other: Evaluated | None = None) -> list[Drawing]:
+def evaluation_drawings(
+    evaluated: Evaluated, other: Evaluated | None = None, *, memory_budget: int = MEMORY_BUDGET
+) -> list[Drawing]:
     """Return precision-recall, ROC and distances over all pairs, of one model or of two in the same figures.
 
-    Pairs are counted strip by strip, within the memory budget of ``evaluation``.
+    Pairs are counted strip by strip, within ``memory_budget`` bytes beyond the vectors.
     """
     models = [evaluated] if other is None else [evaluated, other]
-    curves = {name: _curves(model) for name, model in zip(_names(models), models, strict=True)}
+    curves = {name: _curves(model, memory_budget) for name, model in zip(_names(models), models, strict=True)}
     return [_precision_recall(curves), _roc(curves), _distances(curves)]
 
 
@@ -49,15 +69,17 @@ def _names(models: Sequence[Evaluated]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name} ({number})" for number, name in enumerate(names, 1)]
 
 
-def _curves(model: Evaluated) -> PairCurves:
+def _curves(model: Evaluated, memory_budget: int) -> PairCurves:
     query, gallery = np.asarray(model.query), np.asarray(model.gallery)
     labels = np.asarray(model.labels)
     if np.array_equal(query, gallery):
-        return pair_curves(model.vectors[query], labels[query], bits=_BITS)
+        return pair_curves(model.vectors[query], labels[query], bits=_BITS, memory_budget=memory_budget)
     place = np.full(len(labels), -1)
     place[gallery] = np.arange(len(gallery))
     return pair_curves(
-        *(model.vectors[query], labels[query], model.vectors[gallery], labels[gallery], place[query]), bits=_BITS
+        *(model.vectors[query], labels[query], model.vectors[gallery], labels[gallery], place[query]),
+        bits=_BITS,
+        memory_budget=memory_budget,
     )
 
 
@@ -158,6 +180,6 @@ def _histograms(curves: PairCurves, edges: np.ndarray) -> tuple[np.ndarray, np.n
 def _of_pairs(curves: PairCurves) -> str:
     right, wrong = int(curves.true_accepted[-1]), int(curves.false_accepted[-1])
     return (
-        f"Over all {right:,} pairs of the same class and {wrong:,} of different classes, accepted from a cosine "
-        "similarity on that falls along the curve."
+        f"Over all {right:,} pairs of the same class and {wrong:,} of different classes. A pair is accepted if its "
+        "cosine similarity reaches a threshold, which falls along the curve."
     )

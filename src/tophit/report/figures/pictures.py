@@ -1,5 +1,6 @@
 """Figures of pictures: queries with their first results, and the images nearest to each proxy of a class."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,30 +81,38 @@ def gallery_drawing(
 
 
 def centres_drawing(centres: "Sequence[LocalCentre]", classes: int = 4, k: int = 5) -> Drawing:
-    """Return the training images nearest to each distinct proxy of some classes: those that kept the most centres."""
-    kept: dict[str, list[LocalCentre]] = {}
+    """Return the training images nearest to the centres of some classes: those with the most centres in use.
+
+    A centre is a group of proxies that have merged, shown by its first proxy; it is in use if an image of its class is
+    nearer to it than to the class's other centres.
+    """
+    images: Counter[tuple[str, int]] = Counter()
     for one in centres:
-        if one.proxy == one.centre:
-            kept.setdefault(one.label, []).append(one)
-    chosen = sorted(kept, key=lambda label: (-sum(one.images > 0 for one in kept[label]), label))[:classes]
-    shown = [one for label in chosen for one in sorted(kept[label], key=lambda one: -one.images)[:3]]
+        images[one.label, one.centre] += one.images
+    used: dict[str, list[LocalCentre]] = {}
+    for one in centres:
+        if one.proxy == one.centre and images[one.label, one.centre]:
+            used.setdefault(one.label, []).append(one)
+    chosen = sorted(used, key=lambda label: (-len(used[label]), label))[:classes]
+    shown = [one for label in chosen for one in sorted(used[label], key=lambda one: -images[label, one.centre])[:3]]
     numbers: dict[str, list[Any]] = {
-        column: [] for column in ("class", "proxy", "images", "rank", "image", "label", "similarity")
+        column: [] for column in ("class", "centre", "images", "rank", "image", "label", "similarity")
     }
     lines: list[list[Cell]] = []
     heads: list[str] = []
     for one in shown:
-        heads.append(f"{one.label}\nproxy {one.proxy + 1}\n{one.images} images")
+        count = images[one.label, one.centre]
+        heads.append(f"{one.label}\ncentre {one.centre + 1}\n{count} images")
         lines.append(
             [Cell(near.row, _similarity(near.similarity), near.row.label == one.label) for near in one.nearest[:k]]
         )
         for rank, near in enumerate(one.nearest[:k], 1):
-            values = (one.label, one.proxy + 1, one.images, rank, str(near.row.path), near.row.label, near.similarity)
+            values = (one.label, one.centre + 1, count, rank, str(near.row.path), near.row.label, near.similarity)
             for column, value in zip(numbers.values(), values, strict=True):
                 column.append(value)
     caption = (
-        f"Training images nearest to the proxies of the {len(chosen)} classes with the most distinct centres (up to 3 "
-        "of each), with their cosine similarity. Left: how many images of the class are nearer to this proxy than to "
+        f"Training images nearest to the centres of the {len(chosen)} classes with the most centres in use (up to 3 "
+        "of each), with their cosine similarity. Left: how many images of the class are nearer to this centre than to "
         "the class's others. Dashed red frame: an image of another class."
     )
     figure = _picture_grid(lines, k, [], heads)

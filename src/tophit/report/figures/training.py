@@ -12,6 +12,7 @@ from tophit.report.style import COLUMN, INK, house_style, new_axes, new_figure, 
 from tophit.training.run import Run
 
 Line = dict[str, Any]
+_LONG = 1000  # steps
 _STAGES = (("LG1", "LD1", "kept1"), ("LG2", "LD2", "kept2"))
 
 
@@ -78,22 +79,14 @@ def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int 
     x, y = epochs[there[0]], values[there[0]]
     ring = {"markeredgecolor": INK, "markeredgewidth": 1}
     axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", clip_on=False, **ring)
-    left = x > (epochs[0] + epochs[-1]) / 2
-    axes.annotate(
-        f"epoch {x}: {y:.1f}",
-        (x, y),
-        xytext=(-7 if left else 7, -8),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top",
-        fontsize=7,
-    )
+    said = {"transform": axes.transAxes, "ha": "right", "va": "bottom", "fontsize": 7}
+    axes.text(0.98, 0.05, f"epoch {x}: {y:.1f}", **said)  # where a rising curve leaves room
 
 
 def _generation_stages(steps: list[Line]) -> Drawing:
     """Return the curves of THSG's stages: losses of generator and discriminator, and the share of labels kept."""
     made = [line for line in steps if "LG1" in line]
-    x = _epochs(steps)[len(steps) - len(made) :]
+    x = _epochs(steps)[["LG1" in line for line in steps]]
     window = window_of(len(made))
     stages = [names for names in _STAGES if names[0] in made[-1]]
     numbers: dict[str, Any] = {"step": [line["step"] for line in made], "epoch": x}
@@ -153,8 +146,8 @@ def _smooth_and_raw(axes: Any, x: np.ndarray, y: np.ndarray, window: int, number
 
 
 def _low_and_high(axes: Any, smooth: np.ndarray, raw: np.ndarray) -> None:
-    """Let the axis end where nearly all values do: a few outliers at the start must not hide the rest."""
-    low, high = np.quantile(raw, [0.001, 0.995])
+    """Let the axis end where nearly all values of a long run do: a few outliers at its start must not hide the rest."""
+    low, high = np.quantile(raw, [0.001, 0.995]) if len(raw) >= _LONG else (raw.min(), raw.max())
     low, high = min(low, smooth.min()), max(high, smooth.max())
     room = 0.06 * (high - low) or 1.0
     axes.set_ylim(low - room, high + room)
