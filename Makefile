@@ -17,12 +17,12 @@ $(VENV)/.created:
 
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt
 	@echo "Installing Tophit with the demo into $(VENV) (a minute or two) ..."
-	@$(PIP) -e '.[demo,map,onnx,serve]'
+	@$(PIP) -e '.[demo,map,onnx,report,serve]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Installing the development tools into $(VENV) ..."
-	@$(PIP) -e '.[demo,map,onnx,serve,dev]'
+	@$(PIP) -e '.[demo,map,onnx,report,serve,dev]'
 	@touch $@
 
 install: $(VENV)/.installed ## Make .venv and install Tophit with the demo

@@ -51,7 +51,9 @@ def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None
     view.note(f"   {len(catalogue.index)} test images indexed in {folder / 'index'}; results drawn into {sheet}")
     console.print(f"\n[bold]On icons never seen in training[/] ({len(test)} queries; % and 95% interval over classes)")
     console.print(metrics_table({name: (m["metrics"], m["intervals"]) for name, m in models.items()}))
-    console.print("Next, with your own images in one folder a class (.venv/bin/tophit if the venv is not active):")
+    console.print("Next, see what it finds and what it does not, as a page (some minutes):")
+    console.print(f"  tophit report {folder}", highlight=False, soft_wrap=True)
+    console.print("And with your own images in one folder a class (.venv/bin/tophit if the venv is not active):")
     console.print("  tophit train head --data PATH/TO/IMAGES --run runs/mine", highlight=False)
     console.print("  tophit index PATH/TO/IMAGES --run runs/mine --out runs/mine/index", highlight=False)
 

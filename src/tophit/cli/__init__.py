@@ -1,6 +1,6 @@
 """The command line. Each command is one library call; heavy imports wait until a command needs them."""
 
-from tophit.cli import compare, data, embed, evaluation, export, items, search, serve, sets, training
+from tophit.cli import compare, data, embed, evaluation, export, items, report, search, serve, sets, training
 from tophit.cli.shell import app, main
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "export",
     "items",
     "main",
+    "report",
     "search",
     "serve",
     "sets",

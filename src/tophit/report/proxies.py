@@ -41,14 +41,17 @@ class LocalCentre:
     nearest: list[NearImage]
 
 
-def local_centres(run: str | Path, k: int = 5, progress: Progress | None = None) -> list[LocalCentre]:
+def local_centres(
+    run: str | Path, k: int = 5, progress: Progress | None = None, data: str | None = None
+) -> list[LocalCentre]:
     """Return the proxies of a run's best embedder, class by class, each with its k nearest training images.
 
-    The training images are read again from the run's data; a label is the one trained on, after merging.
+    The training images are read again from the run's data, or from ``data`` if they have moved; a label is the one
+    trained on, after merging.
     """
     proxies = load_proxies(run)
     recipe = Run.open(run).recipe()
-    train = data_of_run(str(run), recipe.data.manifest).where("train")
+    train = data_of_run(str(run), data or recipe.data.manifest).where("train")
     rows = merge_classes(train, recipe.data.merge_classes).rows
     embedded = embed_rows(load(run), rows, progress)
     rows = [rows[i] for i in embedded.rows]

@@ -62,17 +62,9 @@ def evaluate_fully(
     images are noted in the view and left out for both models.
     """
     wanted_ks(metrics)  # a wrong name should fail before the images are embedded
-    view, rows = view or View(), part.rows
-    first = embed_rows(embedder, rows, view.track("Embedding"))
-    second = None if against is None else embed_rows(against, rows, view.track("Embedding by the other"))
-    bad = first.bad | (second.bad if second else {})
-    for row, reason in sorted(bad.items()):
-        view.note(f"Skipped row {part.number(row)}: {reason}")
-    kept = [number for number in range(len(rows)) if number not in bad]
-    used = [rows[number] for number in kept]
-    vectors = _vectors_of(first, kept)
+    used, vectors, second = embed_by_both(embedder, part, against, view)
     measured = metrics_of_vectors(vectors, used, 0.95, metrics, rerank)
-    other = None if second is None else metrics_of_vectors(_vectors_of(second, kept), used, 0.95, metrics)
+    other = None if second is None else metrics_of_vectors(second, used, 0.95, metrics)
     if rerank is not None and second is None:
         other = metrics_of_vectors(vectors, used, 0.95, metrics)
     search = search_arrays(vectors, used)
@@ -85,9 +77,36 @@ def evaluate_fully(
         clustering=clustering_metrics(vectors, labels) if clusters else {},
         worst=worst_queries(measured.per_query["mAP"], **search.arguments),
         other=other,
-        differences={} if other is None else _differences(measured, other, search.arguments["labels"]),
+        differences={} if other is None else metric_differences(measured, other, search.arguments["labels"]),
         test_sets=drawn_gallery_metrics(vectors, used),
     )
+
+
+def embed_by_both(
+    embedder: Embedder, part: Manifest, against: Embedder | None = None, view: View | None = None
+) -> tuple[list[ImageRow], np.ndarray, np.ndarray | None]:
+    """Return the rows that could be read, and the vectors (rows, d) of them by either embedder.
+
+    Unreadable images are noted in the view and left out for both.
+    """
+    view, rows = view or View(), part.rows
+    first = embed_rows(embedder, rows, view.track("Embedding"))
+    second = None if against is None else embed_rows(against, rows, view.track("Embedding by the other"))
+    bad = first.bad | (second.bad if second else {})
+    for row, reason in sorted(bad.items()):
+        view.note(f"Skipped row {part.number(row)}: {reason}")
+    kept = [number for number in range(len(rows)) if number not in bad]
+    used = [rows[number] for number in kept]
+    return used, _vectors_of(first, kept), None if second is None else _vectors_of(second, kept)
+
+
+def metric_differences(
+    first: RetrievalMetrics, second: RetrievalMetrics, labels: np.ndarray
+) -> dict[str, PairedDifference]:
+    """Return for each metric the paired difference of two models over the same queries of these labels (queries,)."""
+    if np.isnan(first["mAP"]):
+        return {}
+    return {name: paired_difference(first.per_query[name], second.per_query[name], labels) for name in first}
 
 
 def write_evaluation(evaluation: FullEvaluation, folder: str | Path) -> None:
@@ -150,12 +169,6 @@ def _vectors_of(embedded: EmbeddedRows, kept: Sequence[int]) -> np.ndarray:
     """Return the vectors of the rows with these numbers, which all could be read."""
     place = {number: i for i, number in enumerate(embedded.rows)}
     return embedded.vectors[[place[number] for number in kept]]
-
-
-def _differences(first: RetrievalMetrics, second: RetrievalMetrics, labels: np.ndarray) -> dict[str, PairedDifference]:
-    if np.isnan(first["mAP"]):
-        return {}
-    return {name: paired_difference(first.per_query[name], second.per_query[name], labels) for name in first}
 
 
 def _without_nan(value: Any) -> Any:

@@ -43,6 +43,11 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
         save_file({"proxies": vectors.contiguous()}, temporary, {"classes": json.dumps(classes)})
 
 
+def has_proxies(run: str | Path) -> bool:
+    """Say whether a run's best embedder has proxies."""
+    return (Path(run) / "best" / _FILE).is_file()
+
+
 def load_proxies(run: str | Path) -> Proxies:
     """Return the proxies that belong to the best embedder of a run; ``run`` is its folder, or the embedder's."""
     from safetensors import safe_open
@@ -61,7 +66,7 @@ def count_centres(run: Path) -> dict[str, Any]:
 
     Proxies closer than the merge distance, or joined by a chain of such, are one centre.
     """
-    if not (run / "best" / _FILE).is_file():
+    if not has_proxies(run):
         return {}
     proxies = load_proxies(run)
     count = proxies.vectors.shape[1]

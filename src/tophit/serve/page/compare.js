@@ -1,18 +1,10 @@
 // Two models on one query: both rankings, and a line from each item's old place to its new one.
+import { kind, sign, words } from "./changes.js";
 import { html } from "./html.js";
 import { Picture } from "./grid.js";
 import { searchFrom } from "./state.js";
 
 const ROW = 76; // pixels, as in style.css
-
-/** @param {number|null|undefined} change */
-function words(change) {
-  if (change === null) return "new";
-  if (!change) return "same";
-  return change > 0 ? `up ${change}` : `down ${-change}`;
-}
-const kind = (change) => (change === null ? "new" : !change ? "same" : change > 0 ? "up" : "down");
-const sign = { up: "▲ ", down: "▼ ", new: "✦ ", lost: "✕ ", same: "= " };
 
 function Row({ hit, badge, style, wanted }) {
   const name = hit.label ?? hit.id;

@@ -20,6 +20,12 @@ function palette(dark) {
   });
 }
 
+/** The colour of a label's points, for a legend. */
+export function labelColour(label, dark) {
+  const colour = palette(dark)[label % COLOURS];
+  return `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
+}
+
 /** The pixels of a disc: places from its centre, and how much of each the disc covers, from 0 to 1. */
 function disc(radius) {
   const pixels = [];
@@ -71,6 +77,7 @@ export function createScatter(canvas, points, labels, told) {
   let lasso = null;
   let hovered = -1;
   let pending = 0;
+  let drawn = null; // the points as they were last drawn
   let stamp = [];
   let colours = [];
   let size = { width: 1, height: 1, scale: 1 };
@@ -89,8 +96,8 @@ export function createScatter(canvas, points, labels, told) {
   const toScreen = (x, y) => [size.width / 2 + (x - view.x) * unit(), size.height / 2 - (y - view.y) * unit()];
   const toMap = (x, y) => [(x - size.width / 2) / unit() + view.x, (size.height / 2 - y) / unit() + view.y];
 
-  function draw() {
-    pending = 0;
+  /** All points as an image of the canvas' size. */
+  function drawPoints() {
     const { width, height, scale } = size;
     const [wide, high] = [canvas.width, canvas.height];
     const image = context.createImageData(wide, high);
@@ -114,8 +121,14 @@ export function createScatter(canvas, points, labels, told) {
         }
       }
     }
-    context.putImageData(image, 0, 0);
-    context.setTransform(scale, 0, 0, scale, 0, 0);
+    return image;
+  }
+
+  function draw() {
+    pending = 0;
+    drawn ??= drawPoints();
+    context.putImageData(drawn, 0, 0);
+    context.setTransform(size.scale, 0, 0, size.scale, 0, 0);
     context.strokeStyle = dark.matches ? "#fff" : "#111";
     if (hovered >= 0) {
       const [x, y] = toScreen(points[2 * hovered], points[2 * hovered + 1]);
@@ -136,7 +149,12 @@ export function createScatter(canvas, points, labels, told) {
       context.setLineDash([]);
     }
   }
-  const redraw = () => (pending ||= requestAnimationFrame(draw));
+  /** Draw the ring and the lasso anew; the points are where they were. */
+  const redrawMarks = () => (pending ||= requestAnimationFrame(draw));
+  const redraw = () => {
+    drawn = null;
+    redrawMarks();
+  };
 
   function resize() {
     const area = canvas.getBoundingClientRect();
@@ -179,7 +197,7 @@ export function createScatter(canvas, points, labels, told) {
     hovered = row;
     canvas.style.cursor = lassoMode ? "crosshair" : row >= 0 ? "pointer" : "grab";
     told.onHover(row, x, y);
-    redraw();
+    redrawMarks();
   }
 
   const at = (event) => {

@@ -1,0 +1,214 @@
+"""``tophit report``: from a finished run to a page."""
+
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tophit import __version__
+from tophit.data.feature_files import feature_file_of
+from tophit.data.folders import part_of
+from tophit.data.manifest import Manifest
+from tophit.errors import TophitError, UsageError
+from tophit.evaluation.inputs import MEMORY_BUDGET
+from tophit.models import load
+from tophit.progress import View
+from tophit.recipe import Recipe
+from tophit.report.content import Background, gather
+from tophit.report.drawing import DRAWING_CSS, Drawing, write_drawings
+from tophit.report.evaluated import Evaluated, evaluate_models
+from tophit.report.figures import evaluation_drawings, run_drawings
+from tophit.report.label_problems import LabelProblem, find_label_problems, write_label_problems
+from tophit.report.page import write_page
+from tophit.report.page_figures import page_figures
+from tophit.report.parts import centres_part, drawings_part, problems_part
+from tophit.report.pictures import Pictures, Thumbnails
+from tophit.report.proxies import LocalCentre, local_centres
+from tophit.report.query_pages import TopK
+from tophit.report.style import has_matplotlib, import_matplotlib
+from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
+from tophit.training.proxies import has_proxies
+from tophit.training.rows import has_pairs
+from tophit.training.run import Run, data_of_run
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a report and its first sentence; ``problems`` is the CSV of label problems."""
+
+    page: Path
+    verdict: str
+    problems: Path
+    figures: list[Path]
+
+
+def make_report(
+    run: str | Path,
+    against: str | None = None,
+    data: str | None = None,
+    out: Path | None = None,
+    figures: Path | None = None,
+    *,
+    memory_budget: int = MEMORY_BUDGET,
+    view: View | None = None,
+) -> Written:
+    """Write the report of a finished run, and of another model ``against`` which it stands on the same queries.
+
+    ``data`` is what the run was trained on unless it is given; ``out`` is ``report.html`` in the run's folder. Label
+    problems are listed in a CSV file beside it. ``figures`` is a folder for each figure as PNG, SVG, PDF and CSV.
+    """
+    view = view or View()
+    folder = Path(run)
+    if figures is not None:
+        import_matplotlib()  # asked for, so that a missing one is an error
+    opened, result = _finished(folder)
+    recipe = opened.recipe()
+    manifest = data_of_run(str(folder), data or recipe.data.manifest)
+    part = _test_part(manifest)
+    path = out or folder / "report.html"
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent} to write {path.name} into.")
+    names = (folder.resolve().name, None if against is None else _model_name(against, folder))
+    embedders = (load(folder), None if against is None else load(against))
+    first, other = evaluate_models(names, embedders, part, tuple(wanted_metrics(recipe)), view)
+    pictures = Pictures()
+    background = Background(
+        recipe.evaluation.metric,
+        result.get("before") or {},
+        result.get("before_intervals") or {},
+        (_top_k(recipe), _top_k_of(against)),
+        recipe.seed,
+    )
+    content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
+    drawings = _drawings(folder, first, other, view)
+    centres = _centres(folder, data, view)
+    problems = _problems(first, manifest, memory_budget, view)
+    listed = path.with_name(f"{path.stem}_label_problems.csv")
+    content |= {
+        "notes": _notes(first, result),
+        "drawings": drawings_part(drawings),
+        "problems": problems_part(problems, listed.name, pictures),
+        "centres": None if centres is None else centres_part(centres, pictures),
+        "test_sets": drawn_gallery_metrics(first.vectors, first.rows, recipe.seed),
+        "paper": result.get("paper"),
+        "recipe": _recipe(recipe, result, manifest),
+    }
+    with Thumbnails(pictures, path.parent) as thumbnails:
+        thumbnails.make(view.track("Pictures"))
+        content["notes"] += _missing_pictures(thumbnails, first)
+        write_page(path, plain(content), thumbnails, DRAWING_CSS)
+    write_label_problems(problems, listed)
+    written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
+    return Written(path, content["verdict"], listed, written)
+
+
+def _drawings(folder: Path, first: Evaluated, other: Evaluated | None, view: View) -> list[Drawing]:
+    if not has_matplotlib():
+        view.note("The report has no curves: matplotlib is not installed (pip install 'tophit[report]').")
+        return []
+    view.note("Drawing the curves ...")
+    return [*run_drawings(folder), *evaluation_drawings(first, other)]
+
+
+def _problems(first: Evaluated, manifest: Manifest, memory_budget: int, view: View) -> list[LabelProblem]:
+    view.note("Looking for label problems ...")
+    others = [row for row in manifest if row.split != "test"]
+    return find_label_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
+
+
+def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | None:
+    """Return the classes' local centres; None for a loss without proxies."""
+    if not has_proxies(folder):
+        return None
+    return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
+
+
+def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:
+    run = Run.open(folder)
+    result = run.result()
+    if result is None:
+        raise UsageError(f"The run in {folder} has not finished; tophit train --resume {folder} continues it.")
+    return run, result
+
+
+def _test_part(manifest: Manifest) -> Manifest:
+    part = part_of(manifest, "test")
+    if not has_pairs(part):
+        raise TophitError(
+            f"{manifest.source}: no class has two images in the split 'test', so there is nothing to find."
+        )
+    return part
+
+
+def _model_name(against: str, first: Path) -> str:
+    """Return what the other model is called: its folder's name, with the folder above where both are the same."""
+    path = Path(against)
+    if not path.is_dir():
+        return against
+    path = path.resolve()
+    return path.name if path.name != first.resolve().name else "/".join(path.parts[-2:])
+
+
+def _top_k(recipe: Recipe) -> TopK | None:
+    loss = recipe.loss
+    return (loss.k, loss.margin) if loss.name == "topk-precision" else None
+
+
+def _top_k_of(against: str | None) -> TopK | None:
+    run = None if against is None else Run(Path(against))
+    return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
+
+
+def _notes(first: Evaluated, result: dict[str, Any]) -> list[str]:
+    notes = []
+    if "optimistic" in result:
+        notes.append(f"Optimistic: {result['optimistic']}.")
+    if not np.array_equal(first.query, first.gallery):
+        notes.append(f"{len(first.query):,} images search {len(first.gallery):,}, by the roles in the data.")
+    return notes
+
+
+def _missing_pictures(thumbnails: Thumbnails, first: Evaluated) -> list[str]:
+    missing = thumbnails.made.count(None)
+    if not missing:
+        return []
+    if missing < len(thumbnails.made):
+        return [f"{missing:,} of {len(thumbnails.made):,} pictures could not be read."]
+    given = feature_file_of(first.rows) is not None
+    reason = "the data are a feature file whose names are no image files" if given else "no image could be read"
+    return [f"The report has no pictures: {reason}."]
+
+
+def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
+    """Return what was trained, in a few facts and as the whole recipe."""
+    import torch
+
+    facts = {
+        "data": recipe.data.manifest,
+        "training images": f"{len(manifest.where('train')):,}",
+        "backbone": f"{recipe.embedder.backbone}, {recipe.embedder.weights} weights",
+        "trained": "the whole network" if recipe.embedder.trainable == "all" else "the head",
+        "dimensions": str(recipe.embedder.dim),
+        "loss": recipe.loss.name,
+        "method": recipe.method.name,
+        "batches": recipe.batches.sampler,
+        "epochs": f"{recipe.schedule.epochs}, the best was {result['best_epoch']}",
+        "steps": f"{result['steps']:,} in {result['seconds']:.0f} s",
+        "seed": str(recipe.seed),
+        "report made by": f"Tophit {__version__}, torch {torch.__version__}, NumPy {np.__version__}, Python "
+        f"{platform.python_version()}",
+    }
+    return {"facts": facts, "yaml": recipe.to_yaml()}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it; what is not a number becomes null."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -1,0 +1,33 @@
+// What the page shows: the content and the pictures that the report's file holds, and how numbers are written.
+import { signal } from "@preact/signals";
+
+const read = (id) => JSON.parse(document.getElementById(id).textContent);
+
+export const content = read("report-content");
+const pictures = read("report-pictures");
+
+/** The place of the query that is open in the browser of queries, or null. */
+export const opened = signal(null);
+
+/** @param {number} number  an image's; the address of its small picture, or null */
+export function source(number) {
+  const data = pictures.data[number];
+  if (data == null) return null;
+  return pictures.folder ? `${pictures.folder}/${data}` : `data:image/webp;base64,${data}`;
+}
+export const labelOf = (number) => pictures.labels[pictures.label[number]];
+export const nameOf = (number) => pictures.name[number];
+
+export const count = (number) => number.toLocaleString("en");
+export const percent = (value, digits = 1) => (value == null ? "–" : `${(100 * value).toFixed(digits)}%`);
+/** A difference in percent points, with its sign. */
+export function points(value) {
+  if (value == null) return "–";
+  const size = Math.abs(100 * value).toFixed(1);
+  return Number(size) ? `${value < 0 ? "−" : "+"}${size}` : size;
+}
+export const bounds = (pair, write = (value) => (100 * value).toFixed(1)) => (pair ? `${write(pair[0])} to ${write(pair[1])}` : "");
+export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+
+/** @param {string} text  base64; the bytes */
+export const bytes = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));

@@ -1,0 +1,88 @@
+// One query: what it found, what stood before the first right answer, what the loss would move; two models side by side.
+import { html } from "./html.js";
+import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
+import { kind, sign, words } from "./changes.js";
+import { Picture, Plain, Results } from "./cells.js";
+
+const ROW = 64; // pixels, as in report.css
+
+/** Which classes stood before the first right answer, most frequent first, of the results that are listed. */
+function before(side) {
+  const wrong = side.items.filter((_, place) => place + 1 < (side.first ?? Infinity)).map(labelOf);
+  const times = new Map();
+  for (const label of wrong) times.set(label, (times.get(label) ?? 0) + 1);
+  return [...times].sort((a, b) => b[1] - a[1]);
+}
+
+function Before({ side }) {
+  if (side.first === 1) return html`<p class="story-line">The nearest image is right.</p>`;
+  const found = before(side);
+  const more = side.first == null || side.first > side.items.length + 1;
+  return html`<p class="story-line">${side.first == null ? "No right answer is in the gallery." : html`Before the first right answer, at rank <b>${count(side.first)}</b>, stood`}
+    ${" "}${found.map(([label, times], place) => html`${place ? ", " : ""}<b>${times}</b> × ${label}`)}${more ? ` among the first ${side.items.length}` : ""}.</p>`;
+}
+
+/** The top-k precision loss's sets: P belongs into the first k results, N stands there instead. */
+function Misplaced({ side }) {
+  if (!side.belong) return null;
+  const [k] = content.top_k;
+  if (!side.belong.length) return html`<p class="story-line">The first ${k} are as right as they can be: the loss moves nothing here, its margin included.</p>`;
+  return html`<div class="misplaced">
+    <h4>What the top-${k} precision loss would move</h4>
+    <div class="sides"><div><p class="muted small">P, just outside: belongs into the first ${k}</p>
+      <ul class="cells small-cells belong" aria-label="P">${side.belong.map((number) => html`<${Plain} key=${number} number=${number}><div class="under name">${labelOf(number)}</div><//>`)}</ul></div>
+    <div><p class="muted small">N, just inside: stands in its place</p>
+      <ul class="cells small-cells intrude" aria-label="N">${side.intrude.map((number) => html`<${Plain} key=${number} number=${number}><div class="under name">${labelOf(number)}</div><//>`)}</ul></div></div>
+  </div>`;
+}
+
+function Moved({ number, rank, score, right, badge, style }) {
+  return html`<li class="moved ${style} ${right ? "right" : "wrong"}" title="${labelOf(number)}\n${nameOf(number)}">
+    <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${right ? "right" : "wrong"}: ${labelOf(number)}" /><span class="mark" aria-hidden="true">${right ? "✓" : "✗"}</span></span>
+    <span class="what"><span class="name">${labelOf(number)}</span><span class="score">${score.toFixed(3)}</span></span>
+    <span class="badge ${style}">${sign[style]}${badge}</span>
+  </li>`;
+}
+
+/** Both models on the query, from the other (left) to the run (right), with how each result moved. */
+function SideBySide({ query }) {
+  const [mine, theirs] = query.sides;
+  const lost = new Set(query.lost);
+  const later = new Map(mine.items.map((number, place) => [number, place + 1]));
+  const height = ROW * Math.max(mine.items.length, theirs.items.length);
+  return html`<div class="rankings">
+    <div><h4>${content.models[1]} <span class="muted">AP ${percent(theirs.precision)}</span></h4><ol aria-label="Results of ${content.models[1]}">
+      ${theirs.items.map((number, place) => {
+        const gone = lost.has(place);
+        const style = gone ? "lost" : kind(query.moved[later.get(number) - 1]);
+        return html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${theirs.scores[place]} right=${theirs.right[place]} style=${style} badge=${gone ? "lost" : `to ${later.get(number)}`} />`;
+      })}</ol></div>
+    <svg class="lines" viewBox="0 0 100 ${height}" preserveAspectRatio="none" height=${height} aria-hidden="true">
+      ${theirs.items.map((number, place) => {
+        if (lost.has(place)) return null;
+        const [from, to] = [place + 1, later.get(number)].map((rank) => (rank - 0.5) * ROW);
+        return html`<path key=${place} class=${kind(query.moved[later.get(number) - 1])} d="M0 ${from} C50 ${from} 50 ${to} 100 ${to}" />`;
+      })}</svg>
+    <div><h4>${content.models[0]} <span class="muted">AP ${percent(mine.precision)}</span></h4><ol aria-label="Results of ${content.models[0]}">
+      ${mine.items.map((number, place) => html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${mine.scores[place]} right=${mine.right[place]}
+        style=${kind(query.moved[place])} badge=${words(query.moved[place])} />`)}</ol></div>
+  </div>`;
+}
+
+/** @param {{query: any, close: () => void}} props */
+export function Detail({ query, close }) {
+  const [mine, theirs] = query.sides;
+  const label = labelOf(query.picture);
+  return html`<article class="detail" aria-label="Query ${label}">
+    <div class="detail-head">
+      <span class="frame query-frame"><${Picture} number=${query.picture} alt="The query: ${label}" /></span>
+      <div><h3 tabindex="-1">${label}</h3><p class="muted small path">${nameOf(query.picture)}</p>
+        <p class="small">Average precision <b>${percent(mine.precision)}</b>${theirs && html` (${content.models[1]}: ${percent(theirs.precision)}, <b class=${mine.precision < theirs.precision ? "down" : "up"}>${points(mine.precision - theirs.precision)}</b>)`}
+          ${" "}· first right at <b>${mine.first == null ? "–" : count(mine.first)}</b>${theirs && ` (${theirs.first == null ? "–" : count(theirs.first)})`} · ${plural(mine.relevant, "image")} to find</p></div>
+      <button class="plain close" aria-label="Close" onClick=${close}>✕</button>
+    </div>
+    ${theirs ? html`<${SideBySide} query=${query} />` : html`<${Results} side=${mine} label="What ${label} found" />`}
+    <${Before} side=${mine} />
+    <${Misplaced} side=${mine} />
+  </article>`;
+}

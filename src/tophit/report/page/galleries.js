@@ -1,0 +1,69 @@
+// Queries as the papers show them, the classes taken for one another, and the queries won and lost.
+import { html } from "./html.js";
+import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
+import { GalleryRow, openQuery, Picture, Plain } from "./cells.js";
+
+const GALLERIES = [
+  ["best", "Best queries", "Highest average precision, one of a class; of equals those with more to find."],
+  ["worst", "Worst queries", "Lowest average precision, one of a class."],
+  ["random", "Random queries", "Drawn by the run's seed: what to expect."],
+];
+
+export function Galleries() {
+  return html`<section class="part" id="galleries">
+    <h2>Galleries</h2>
+    <p class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span>
+      <span class="muted">Under each: rank, cosine similarity, class.${content.models.length > 1 ? ` Of ${content.models[0]}.` : ""}</span></p>
+    ${GALLERIES.map(([name, title, text]) => html`<div class="gallery" key=${name}>
+      <h3>${title} <span class="muted">${text}</span></h3>
+      <ul>${content.galleries[name].map((place) => {
+        const query = content.queries[place];
+        return html`<${GalleryRow} key=${place} query=${query} place=${place} facts="AP ${percent(query.sides[0].precision)}" />`;
+      })}</ul>
+    </div>`)}
+  </section>`;
+}
+
+export function Pairs() {
+  const { pairs } = content;
+  return html`<section class="part" id="confused">
+    <h2>Classes taken for one another</h2>
+    <p class="lead">${pairs.length ? "Pairs of classes whose queries most often have an image of the other as their nearest. Images that were confused stand first." : "No query has an image of another class as its nearest."}</p>
+    <ul class="pairs">${pairs.map(({ classes: [one, two], counts }) => html`<li class="pair" key=${`${one.label} ${two.label}`}>
+      <p class="pair-facts"><b>${counts[0]}</b> × ${one.label} → ${two.label}${counts[1] ? html` · <b>${counts[1]}</b> × ${two.label} → ${one.label}` : ""}</p>
+      <div class="sides">${[one, two].map((side) => html`<div key=${side.label}><h3 title=${side.label}>${side.label}</h3>
+        <ul class="cells small-cells">${side.items.map((number) => html`<${Plain} key=${number} number=${number} />`)}</ul></div>`)}</div>
+    </li>`)}</ul>
+  </section>`;
+}
+
+function Turned({ title, places, name }) {
+  return html`<div class="turned"><table>
+    <caption>${title}</caption>
+    <thead><tr><th scope="col">query</th><th scope="col" class="n">${content.models[1]}</th><th scope="col" class="n">${content.models[0]}</th><th scope="col" class="n">change</th></tr></thead>
+    <tbody>${places.map((place) => {
+      const query = content.queries[place];
+      const [after, before] = query.sides.map((side) => side.precision);
+      return html`<tr key=${place}><th scope="row"><button class="row-open" onClick=${() => openQuery(place)} title=${nameOf(query.picture)}>
+        <${Picture} number=${query.picture} lazy=${false} /><span>${labelOf(query.picture)}</span></button></th>
+        <td class="n">${percent(before)}</td><td class="n">${percent(after)}</td><td class="n ${name}">${points(after - before)}</td></tr>`;
+    })}</tbody></table></div>`;
+}
+
+export function WonAndLost() {
+  const { turned, models } = content;
+  if (!turned) return null;
+  const total = turned.won + turned.lost + turned.equal;
+  const { difference } = turned;
+  return html`<section class="part" id="won">
+    <h2>Queries won and lost</h2>
+    <p class="lead">By average precision ${models[0]} answers <b class="up">${plural(turned.won, "query", "queries")}</b> better than ${models[1]} and
+      ${" "}<b class="down">${count(turned.lost)}</b> worse; ${count(turned.equal)} are equal.
+      ${difference && html` The mean changes by <b>${points(difference.mean)}</b> points (95% interval ${points(difference.low)} to ${points(difference.high)}, paired, over classes).`}</p>
+    <div class="share" aria-hidden="true">${["won", "equal", "lost"].map((one) => html`<span class=${one} style=${{ flexGrow: turned[one] / Math.max(1, total) }}></span>`)}</div>
+    <div class="two-tables">
+      <${Turned} title="Won: average precision rose most" places=${turned.most_won} name="up" />
+      <${Turned} title="Lost: average precision fell most" places=${turned.most_lost} name="down" />
+    </div>
+  </section>`;
+}

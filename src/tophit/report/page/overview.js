@@ -1,0 +1,77 @@
+// The verdict, the metrics with their intervals, the drawings.
+import { html } from "./html.js";
+import { bounds, content, count, percent, plural, points } from "./data.js";
+
+const SHOWN = ["recall@1", "precision@5", "MAP@R", "ndcg@8"];
+
+/** A value and its interval on a scale from 0 to 100 %; `kind` colours it. */
+function Range({ value, interval, kind = "" }) {
+  if (!interval) return null;
+  const [low, high] = interval.map((one) => 100 * one);
+  return html`<span class="range ${kind}" aria-hidden="true">
+    <span class="band" style=${{ left: `${low}%`, width: `${Math.max(0.6, high - low)}%` }}></span>
+    <span class="dot" style=${{ left: `${100 * value}%` }}></span>
+  </span>`;
+}
+
+function Fact({ row }) {
+  const half = row.interval ? `±${(50 * (row.interval[1] - row.interval[0])).toFixed(1)}` : "";
+  return html`<div class="fact big">
+    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>chose the epoch</em>`}</span>
+    <${Range} ...${row} />
+    ${row.difference != null && html`<span class="badge ${row.bounds[0] > 0 ? "up" : row.bounds[1] < 0 ? "down" : ""}">${points(row.difference)} points</span>`}
+  </div>`;
+}
+
+export function Hero() {
+  const { models, verdict, metrics, counts, notes } = content;
+  const shown = [...new Set([content.metric, ...SHOWN])].map((name) => metrics.find((row) => row.name === name)).filter(Boolean);
+  return html`<section class="hero" aria-label="Verdict">
+    <p class="kicker">Report</p>
+    <h1>${models[0]}${models[1] && html` <span>against</span> ${models[1]}`}</h1>
+    <p class="verdict">${verdict}</p>
+    <div class="facts-row">${shown.map((row) => html`<${Fact} key=${row.name} row=${row} />`)}</div>
+    <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")}, the test split${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes.</p>
+    ${notes.map((note) => html`<p class="note">${note}</p>`)}
+  </section>`;
+}
+
+export function Metrics() {
+  const { metrics, models, paper, test_sets: sets } = content;
+  const two = models.length > 1;
+  return html`<section class="part" id="metrics">
+    <h2>Metrics</h2>
+    <div class="scroll"><table class="metrics">
+      <caption>${two ? `Both models on the same queries, in percent; the difference is ${models[0]} minus ${models[1]}, with its paired interval.` : "Means over the queries, in percent, with 95% intervals over classes."}</caption>
+      <thead><tr><th scope="col">metric</th><th scope="col" class="n">${two ? models[0] : "value"}</th>
+        ${two ? html`<th scope="col" class="n">${models[1]}</th><th scope="col" class="n">difference</th>` : null}
+        <th scope="col">95% interval</th>${two && html`<th scope="col" class="n p" title="permutation test">p</th>`}<th scope="col" class="wide" aria-hidden="true"></th></tr></thead>
+      <tbody>${metrics.map((row) => html`<tr key=${row.name}>
+        <th scope="row">${row.name}</th><td class="n"><b>${(100 * row.value).toFixed(1)}</b></td>
+        ${two ? html`<td class="n">${(100 * row.other).toFixed(1)}</td><td class="n ${row.bounds?.[0] > 0 ? "up" : row.bounds?.[1] < 0 ? "down" : ""}">${points(row.difference)}</td>` : null}
+        <td>${two ? bounds(row.bounds, (one) => points(one)) : bounds(row.interval)}</td>
+        ${two && html`<td class="n p">${row.p?.toFixed(4)}</td>`}
+        <td class="wide"><${Range} ...${row} />${two && html`<${Range} value=${row.other} interval=${row.other_interval} kind="second" />`}</td>
+      </tr>`)}</tbody>
+    </table></div>
+    ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>Galleries of one random image a class, mean of 10 draws, in percent. Lists and galleries of this report are of the whole set, not of a draw.</caption>
+      <thead><tr><th scope="col">test set</th><th scope="col" class="n">recall@1</th><th scope="col" class="n">recall@5</th><th scope="col" class="n">mAP</th></tr></thead>
+      <tbody>${Object.entries(sets).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
+        ${["recall@1", "recall@5", "mAP"].map((one) => html`<td class="n">${(100 * found[one]).toFixed(2)}</td>`)}</tr>`)}</tbody></table></div>`}
+    ${paper && html`<div class="scroll"><table><caption>${[paper.title, paper.table, paper.row].filter(Boolean).join(", ")}</caption>
+      <thead><tr><th scope="col">metric</th><th scope="col" class="n">here</th><th scope="col" class="n">the paper</th></tr></thead>
+      <tbody>${Object.entries(paper.metrics).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
+        <td class="n">${found.ours?.toFixed(2) ?? "–"}</td><td class="n">${found.paper}</td></tr>`)}</tbody></table></div>`}
+  </section>`;
+}
+
+export function Drawings() {
+  const { drawings } = content;
+  if (!drawings?.length) return null;
+  return html`<section class="part" id="curves">
+    <h2>Curves</h2>
+    <div class="drawings">${drawings.map((one) => html`<figure key=${one.name} id="drawing-${one.name}">
+      <h3>${one.title}</h3><div class="drawn" dangerouslySetInnerHTML=${{ __html: one.svg }}></div><figcaption>${one.caption}</figcaption>
+    </figure>`)}</div>
+  </section>`;
+}

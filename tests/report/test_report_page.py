@@ -1,0 +1,198 @@
+"""The report in headless Chromium: from the disk, without a network, by mouse, keyboard, phone and on paper."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.report.reported import DUPLICATE, MISLABELLED, Opened
+from tests.serve.pages import LEAST_CONTRAST, NAMELESS
+
+ROWS = "#queries .query-row"
+NOT_DRAWN = "() => [...document.images].filter((one) => one.complete && !one.naturalWidth).length"
+# Headings whose level is more than one below the heading before.
+LEAPS = """() => {
+    const levels = [...document.querySelectorAll("h1, h2, h3, h4")].map((one) => Number(one.tagName[1]));
+    return levels.filter((level, place) => place && level > levels[place - 1] + 1).length;
+}"""
+
+
+def precisions(page: Page) -> list[float]:
+    return [float(text.strip("%")) for text in page.locator(f"{ROWS} .values b").all_inner_texts()]
+
+
+def names(page: Page) -> list[str]:
+    return page.locator(f"{ROWS} .what .name:first-child").all_inner_texts()
+
+
+def test_the_file_opens_from_the_disk_with_its_pictures_and_asks_no_host(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)  # the fixture fails on any request beyond the file, and on any error of a script
+    expect(page.get_by_role("heading", level=1)).to_contain_text("first run against <b>other")
+    expect(page.locator(".verdict")).to_contain_text("MAP@R is")
+    assert page.locator("#galleries .cell img").count() > 50
+    page.wait_for_function("() => [...document.images].every((one) => one.complete || one.loading === 'lazy')")
+    assert page.evaluate(NOT_DRAWN) == 0
+    assert page.locator("#curves svg.drawing").count() >= 4
+    marks = page.locator("#galleries .cell.wrong .mark").all_inner_texts()
+    assert set(marks) == {"✗"}
+    assert set(page.locator("#galleries .cell.right .mark").all_inner_texts()) == {"✓"}
+
+
+def test_the_worst_queries_are_sorted_and_filtered(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    found = precisions(page)
+    assert len(found) == 50
+    assert found == sorted(found)
+    page.get_by_label("Sort by").select_option("first")
+    firsts = [int(text.removeprefix("first at ")) for text in page.locator(f"{ROWS} .values .muted").all_inner_texts()]
+    assert firsts == sorted(firsts, reverse=True)
+    page.get_by_label("Sort by").select_option("pair")
+    assert names(page) == sorted(names(page))
+    field = page.locator("#queries input[type=search]")
+    field.fill("class 7")
+    expect(page.locator("#queries [role=status]")).to_contain_text(" of 50")
+    for row in page.locator(ROWS).all():
+        assert "class 7" in row.inner_text()
+    field.fill("no such class")
+    expect(page.locator("#queries .empty")).to_be_visible()
+
+
+def test_a_query_opens_its_list_and_the_arrows_go_on(single_page: Path, opened: Opened) -> None:
+    page = opened(single_page)
+    row = page.locator(ROWS).nth(2)
+    row.click()
+    detail = page.locator(".detail")
+    expect(detail.locator(".cells .cell").nth(9)).to_be_visible()
+    label = names(page)[2]
+    expect(detail.locator("h3")).to_have_text(label)
+    row.press("ArrowDown")
+    expect(page.locator(ROWS).nth(3)).to_be_focused()
+    expect(page.locator(ROWS).nth(3)).to_have_attribute("aria-current", "true")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(ROWS).nth(1)).to_be_focused()
+    page.keyboard.press("End")
+    expect(page.locator(ROWS).last).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("article.detail")).to_have_count(0)
+    expect(page.locator(ROWS).last).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("article.detail")).to_have_count(1)
+
+
+def test_what_stood_before_the_first_right_answer_is_said(single_page: Path, opened: Opened) -> None:
+    page = opened(single_page)
+    page.get_by_label("Sort by").select_option("first")
+    page.locator(ROWS).first.click()
+    first = int(page.locator(f"{ROWS} .values .muted").first.inner_text().removeprefix("first at "))
+    assert first > 1
+    wrong = page.locator(".detail .cells .cell")
+    classes = wrong.evaluate_all("all => all.map((one) => one.classList.contains('right'))")
+    assert classes.index(True) == min(first - 1, 10)  # of more than ten, the first right one stands behind them
+    expect(page.locator(".detail .story-line").first).to_contain_text(f"at rank {first}, stood")
+
+
+def test_two_models_stand_side_by_side_with_rank_changes(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    page.locator("#won .row-open").first.click()
+    left, right = (page.locator(".detail .rankings > div").nth(number).locator(".moved") for number in (0, 1))
+    expect(left).to_have_count(10)
+    before = left.evaluate_all("all => all.map((one) => one.title)")
+    after = right.evaluate_all("all => all.map((one) => one.title)")
+    badges = right.locator(".badge").all_inner_texts()
+    for rank, (title, badge) in enumerate(zip(after, badges, strict=True), 1):
+        old = before.index(title) + 1 if title in before else None
+        moved = 0 if old is None else old - rank
+        says = f"up {moved}" if moved > 0 else f"down {-moved}" if moved else "new" if old is None else "same"
+        assert badge.split(" ", 1)[1] == says
+    lost = [title for title in before if title not in after]
+    assert page.locator(".detail .moved.lost").evaluate_all("all => all.map((one) => one.title)") == lost
+    texts = page.locator("#won table").first.locator("tbody td:last-child").all_inner_texts()
+    won_by = [float(text) for text in texts]
+    assert won_by == sorted(won_by, reverse=True)
+    expect(page.locator("#won .lead")).to_contain_text("95% interval")
+
+
+def test_the_misplaced_sets_of_the_top_k_precision_loss_are_shown(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    page.locator(ROWS).first.click()
+    belong, intrude = page.get_by_role("list", name="P", exact=True), page.get_by_role("list", name="N", exact=True)
+    label = page.locator(".detail h3").inner_text()
+    assert 0 < belong.locator(".cell").count() == intrude.locator(".cell").count() <= 3
+    assert set(belong.locator(".name").all_inner_texts()) == {label}
+    assert label not in intrude.locator(".name").all_inner_texts()
+
+
+def test_the_map_shows_an_image_on_hover_and_marks_a_class(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    canvas = page.locator("#map canvas")
+    canvas.scroll_into_view_if_needed()
+    area = canvas.bounding_box()
+    assert area is not None
+    x, y = page.evaluate("tophitMap.place(4)")
+    page.mouse.move(area["x"] + x, area["y"] + y)
+    hint = page.locator("#map .hint")
+    expect(hint.locator("img")).to_be_visible()
+    label = hint.locator("span").inner_text()
+    assert label.startswith("class ")
+    page.mouse.click(area["x"] + x, area["y"] + y)
+    expect(page.locator("#map input")).to_have_value(label)
+    expect(page.locator("#map [role=status]")).to_have_text("1 class marked")
+    canvas.focus()
+    canvas.press("ArrowRight")
+    expect(hint).to_be_visible()
+    page.locator("#map input").fill("class 1")
+    expect(page.locator("#map [role=status]")).to_have_text("2 classes marked")  # 10 and 11
+
+
+def test_planted_label_problems_are_shown_with_pictures(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    for planted in (DUPLICATE, MISLABELLED):
+        problem = page.locator(".problem", has_text=planted).first
+        expect(problem.locator("img")).to_have_count(2)
+        expect(problem.locator("img").first).to_be_visible()
+    expect(page.locator("#labels .lead")).to_contain_text("two_label_problems.csv")
+
+
+def test_local_centres_of_a_proxy_loss_are_shown(single_page: Path, opened: Opened) -> None:
+    page = opened(single_page)
+    assert page.locator("#centres .centre img").count() >= 10
+    assert "0 of the class's" not in page.locator("#centres").inner_text()
+    expect(page.locator("#centres .lead")).to_contain_text("2 proxies")
+
+
+@pytest.mark.parametrize("which", ["report_page", "single_page"])
+def test_a_phone_does_not_scroll_sideways_and_a_query_fills_it(
+    which: str, request: pytest.FixtureRequest, opened: Opened
+) -> None:
+    page = opened(request.getfixturevalue(which), 390, 844, is_mobile=True, has_touch=True)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    expect(page.locator("article.detail")).to_have_count(0)
+    page.locator(ROWS).first.tap()
+    area = page.locator("article.detail").bounding_box()
+    assert area is not None
+    assert (area["x"], area["width"]) == (0, 390)
+    assert page.evaluate("document.querySelector('article.detail').scrollWidth") <= 390
+    page.get_by_label("Close").tap()
+    expect(page.locator("article.detail")).to_have_count(0)
+
+
+def test_it_prints_with_all_parts_and_without_controls(report_page: Path, opened: Opened, tmp_path: Path) -> None:
+    page = opened(report_page)
+    assert page.pdf(path=tmp_path / "report.pdf", format="A4", print_background=True).startswith(b"%PDF")
+    assert (tmp_path / "report.pdf").stat().st_size > 50_000
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator("#recipe pre")).to_be_visible()
+    expect(page.locator("#queries .print-only .gallery-row").first).to_be_visible()
+    for hidden in ("#queries .controls", "#queries .browser", ".report-bar", ".map-tools"):
+        expect(page.locator(hidden).first).to_be_hidden()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_screen_reader_and_weak_eyes_can_use_it(scheme: str, report_page: Path, opened: Opened) -> None:
+    page = opened(report_page, color_scheme=scheme)
+    assert page.evaluate(NAMELESS) == []
+    assert page.evaluate(LEAPS) == 0
+    assert page.evaluate(LEAST_CONTRAST) >= 4.5
+    assert page.evaluate("[...document.querySelectorAll('table')].every((one) => one.caption?.textContent.trim())")
+    assert page.evaluate("[...document.querySelectorAll('#galleries .cell img')].every((one) => one.alt)")
