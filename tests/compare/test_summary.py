@@ -2,6 +2,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,10 @@ from tests.reference.comparisons import toy_plan
 from tophit.cli import main
 from tophit.compare import Store
 from tophit.compare.outputs import to_csv, to_html, to_markdown, write_outputs
+from tophit.compare.plan import recipe_of
 from tophit.compare.summary import Comparison, summarise
 from tophit.errors import TophitError
+from tophit.training.rows import rows_of
 
 
 def planted(store: Store, gains: dict[str, float], seeds: int = 4, classes: int = 40) -> Comparison:
@@ -114,3 +117,31 @@ def test_the_command_runs_a_plan_and_prints_its_tables_again(
     assert run().startswith("2 Error: Name a plan")
     assert run("--worker").startswith("2 Error: --worker helps with a comparison")
     assert run(str(tmp_path / "nowhere"), "--worker").startswith("2 Error: There is no comparison")
+
+
+def test_runs_on_other_test_images_are_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    planted(store, {"Triplet (all)": 0.0, "ProxyAnchor": 0.0, "Nothing": 0.0})
+    values, labels = store.per_query("ProxyAnchor", 1, "recall@1")
+    result = store.result("ProxyAnchor", 1)
+    store.result_path("ProxyAnchor", 1).unlink()
+    assert result is not None
+    store.write_result("ProxyAnchor", 1, result, {"recall@1": values, "MAP@R": values, "labels": labels[::-1]})
+    with pytest.raises(
+        TophitError, match=r"ProxyAnchor, seed 1 was not tested on the images of Triplet \(all\), seed 0"
+    ):
+        summarise(store.plan(), store)
+
+
+def test_seeds_of_a_folder_are_tested_on_the_same_classes(pictures: Path) -> None:
+    plan = toy_plan(str(pictures), seeds=3)
+    tested = [set(rows_of(recipe_of(plan, "ProxyAnchor", seed, {})).test.labels) for seed in range(3)]
+    assert tested[0] == tested[1] == tested[2]
+    other = recipe_of(plan, "ProxyAnchor", 0, {"data.split_seed": 1})
+    assert set(rows_of(other).test.labels) != tested[0]
+
+
+def test_images_that_could_not_be_read_are_told(tmp_path: Path) -> None:
+    found = planted(Store(tmp_path), {"Triplet (all)": 0.0, "ProxyAnchor": 0.0, "Nothing": 0.0})
+    assert "could not be read" not in to_markdown(found)
+    assert "21 images could not be read and are left out." in to_markdown(replace(found, unreadable=21))

@@ -20,6 +20,7 @@ from tophit.report.make import make_report
 from tophit.report.page import write_page
 from tophit.report.pictures import Pictures, Thumbnails
 from tophit.training import train
+from tophit.training.run import Run, data_of_run
 
 
 def content_of(page: Path) -> dict[str, Any]:
@@ -154,3 +155,37 @@ def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path) ->
     written = make_report(tmp_path / "run")
     assert written.page == tmp_path / "run" / "report.html"
     assert any("no pictures" in note for note in content_of(written.page)["notes"])
+
+
+def test_places_that_can_not_be_written_are_refused_before_the_work(reported: Reported, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"is a folder; name a file"):
+        make_report(reported.run, out=tmp_path)
+    with pytest.raises(UsageError, match=r"is a file; name a folder"):
+        make_report(reported.run, figures=tmp_path / "file")
+    with pytest.raises(UsageError, match=r"There is no folder"):
+        make_report(reported.run, out=tmp_path / "missing" / "report.html")
+
+
+def test_data_that_moved_lead_to_the_option(reported: Reported, tmp_path: Path) -> None:
+    shutil.copytree(reported.run, tmp_path / "run")
+    recipe = tmp_path / "run" / "recipe.yaml"
+    recipe.write_text(recipe.read_text().replace(str(reported.images), str(tmp_path / "gone")))
+    with pytest.raises(UsageError, match=r"If the run's data lie elsewhere now: --data PATH"):
+        make_report(tmp_path / "run")
+
+
+def test_other_images_than_the_runs_own_are_told(reported: Reported, tmp_path: Path) -> None:
+    """The value before training is left out, it is of other images; missing ones and learned ones are counted."""
+    lines = (reported.images / "manifest.csv").read_text().splitlines()
+    exchanged = [line.replace(",train", ",x").replace(",test", ",train").replace(",x", ",test") for line in lines]
+    (reported.images / "exchanged.csv").write_text("\n".join([*exchanged, "missing.png,class 1,test"]))
+    recipe = Run.open(reported.other).recipe()
+    written = make_report(
+        reported.run, str(reported.other), data=str(reported.images / "exchanged.csv"), out=tmp_path / "page.html"
+    )
+    notes = content_of(written.page)["notes"]
+    assert "1 test images could not be read and are left out." in notes
+    learned = len(data_of_run(str(reported.other), recipe.data.manifest)) - 50  # 50 images of six classes are tested
+    assert any(f"learned from {learned} of these {learned} images" in note for note in notes)
+    assert "before training" not in written.verdict

@@ -44,7 +44,7 @@ def evaluate(
     import json
 
     from tophit.data.folders import part_of
-    from tophit.training.run import data_of_run
+    from tophit.training.run import advantage_of, data_of_run
 
     part = part_of(data_of_run(model, data), split)
     from tophit.models import load
@@ -56,6 +56,8 @@ def evaluate(
     other = None if against is None else load(against)
     step = None if rerank is None else parse_reranking(rerank)
     view = TerminalView(errors)
+    if against is not None and (warning := advantage_of(against, part.rows)):
+        view.note(f"Warning: {warning}")
     found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, rerank=step, view=view)
     folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
     if folder is not None:

@@ -11,8 +11,12 @@ def explained(comparison: Comparison) -> str:
     return (
         f"{counted_seeds(comparison.seeds)}, {comparison.queries} test queries of {comparison.classes} classes. "
         f"In percent, with 95% intervals over {over}.{against} A rank is one more than there are candidates "
-        f"better beyond doubt, all pairs compared; equal ranks can't be told apart."
+        f"better beyond doubt, all pairs compared; equal ranks can't be told apart.{_left_out(comparison.unreadable)}"
     )
+
+
+def _left_out(images: int) -> str:
+    return f" {images:,} images could not be read and are left out." if images else ""
 
 
 def heads(comparison: Comparison) -> list[str]:
@@ -44,8 +48,11 @@ def chance(found: Estimate) -> str:
 
 
 def _plain(found: Estimate) -> str:
-    return f"{100 * found.mean:.1f} [{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    """Return a metric with its interval, which by Student's t may reach beyond what a metric can be."""
+    low, high = max(0.0, found.low), min(1.0, found.high)
+    return f"{100 * found.mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 def _signed(found: Estimate) -> str:
-    return f"{100 * found.mean:+.1f} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+    mean, low, high = (round(100 * value, 1) + 0.0 for value in (found.mean, found.low, found.high))  # + 0.0: no -0.0
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"

@@ -109,6 +109,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
         "validation": result["validation"],
         "best_epoch": result["best_epoch"],
         "steps": result["steps"],
+        "unreadable": len(Run(work).bad_images()),
         "seconds": result["seconds"],  # of training, over all parts of an interrupted run
         "processor_seconds": round(time.process_time() - processor, 3),
         "peak_memory": _peak_memory(),

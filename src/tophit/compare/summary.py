@@ -4,6 +4,8 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from tophit.compare.plan import Plan
 from tophit.compare.statistics import ClassTable, Estimate, class_table, estimate, holm, ranks
 from tophit.compare.store import Store
@@ -42,6 +44,7 @@ class Comparison:
     rows: list[Row]  # the best first
     failed: dict[str, str]  # candidate to what went wrong
     recommendation: str
+    unreadable: int = 0  # images that could not be read, and were left out
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as plain values."""
@@ -56,6 +59,7 @@ def summarise(plan: Plan, store: Store) -> Comparison:
     if not names or not seeds:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise TophitError(f"{store.folder} has no seed that every candidate has finished. {reasons}".strip())
+    unreadable = _check_test_images(store, names, seeds, plan.metric)
     tables = {metric: {name: table_of(store, name, seeds, metric) for name in names} for metric in plan.metrics}
     of_metric = tables[plan.metric]
     best = max((name for name in names if name in plan.baselines), key=lambda name: of_metric[name].mean, default=None)
@@ -86,12 +90,29 @@ def summarise(plan: Plan, store: Store) -> Comparison:
         rows,
         failed,
         recommend(rows, plan.metric, best, len(seeds), len(counts)),
+        unreadable,
     )
 
 
 def common_seeds(names: list[str], seeds: int, store: Store) -> list[int]:
     """Return the seeds that all of these candidates have finished."""
     return [seed for seed in range(seeds) if all(store.result_path(name, seed).is_file() for name in names)]
+
+
+def _check_test_images(store: Store, names: list[str], seeds: list[int], metric: str) -> int:
+    """Refuse runs that were tested on different images; return how many images could not be read."""
+    _, expected = store.per_query(names[0], seeds[0], metric)
+    unreadable = 0
+    for name in names:
+        for seed in seeds:
+            _, labels = store.per_query(name, seed, metric)
+            if not np.array_equal(labels, expected):
+                raise TophitError(
+                    f"{store.folder}: {name}, seed {seed} was not tested on the images of {names[0]}, seed {seeds[0]}, "
+                    "so they can't be compared: the data changed meanwhile. Begin a comparison in another folder."
+                )
+            unreadable = max(unreadable, (store.result(name, seed) or {}).get("unreadable", 0))
+    return unreadable
 
 
 def table_of(store: Store, name: str, seeds: list[int], metric: str) -> ClassTable:

@@ -35,6 +35,12 @@ class Data(Section):
         le=1,
         description="For a folder without train/ and test/: the share of classes kept for testing.",
     )
+    split_seed: int = Field(
+        default=0,
+        ge=0,
+        description="For such a folder: draws the classes kept for testing. They do not depend on 'seed', so that runs "
+        "of several seeds are tested on the same classes.",
+    )
     validation_share: float = Field(
         default=0.1,
         ge=0,

@@ -1,5 +1,6 @@
 """``tophit report``: from a finished run to a page."""
 
+import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ from tophit.report.style import has_matplotlib, import_matplotlib
 from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.rows import has_pairs
-from tophit.training.run import Run, data_of_run
+from tophit.training.run import Run, advantage_of, data_of_run
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,18 @@ def make_report(
         import_matplotlib()  # asked for, so that a missing one is an error
     opened, result = _finished(folder)
     recipe = opened.recipe()
-    manifest = data_of_run(str(folder), data or recipe.data.manifest)
-    part = _test_part(manifest)
     path = out or folder / "report.html"
-    if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent} to write {path.name} into.")
+    _check_targets(path, figures)
+    manifest = _data(folder, data, recipe)
+    part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
     embedders = (load(folder), None if against is None else load(against))
     first, other = evaluate_models(names, embedders, part, tuple(wanted_metrics(recipe)), view)
     pictures = Pictures()
+    is_own = _is_the_runs_own_test(first, recipe.evaluation.metric, result)
     background = Background(
         recipe.evaluation.metric,
-        result.get("before") or {},
+        (result.get("before") or {}) if is_own else {},
         result.get("before_intervals") or {},
         (_top_k(recipe), _top_k_of(against)),
         recipe.seed,
@@ -87,7 +88,7 @@ def make_report(
     problems = _problems(first, manifest, memory_budget, view)
     listed = path.with_name(f"{path.stem}_label_problems.csv")
     content |= {
-        "notes": _notes(first, result),
+        "notes": _notes(first, result, len(part) - len(first.rows), against),
         "drawings": drawings_part(drawings),
         "problems": problems_part(problems, listed.name, pictures),
         "centres": None if centres is None else centres_part(centres, pictures),
@@ -123,6 +124,32 @@ def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | 
     if not has_proxies(folder):
         return None
     return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
+
+
+def _check_targets(page: Path, figures: Path | None) -> None:
+    """Refuse places that can't be written, before the work begins."""
+    if not page.parent.is_dir():
+        raise UsageError(f"There is no folder {page.parent} to write {page.name} into.")
+    if page.is_dir():
+        raise UsageError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}.")
+    if figures is not None and figures.exists() and not figures.is_dir():
+        raise UsageError(f"--figures {figures} is a file; name a folder.")
+    if not os.access(page.parent, os.W_OK):
+        raise UsageError(f"{page.parent} can't be written; name another place with --out.")
+
+
+def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
+    try:
+        return data_of_run(str(folder), data or recipe.data.manifest)
+    except TophitError as error:
+        if data is not None:
+            raise
+        raise UsageError(f"{error} If the run's data lie elsewhere now: --data PATH.") from error
+
+
+def _is_the_runs_own_test(first: Evaluated, metric: str, result: dict[str, Any]) -> bool:
+    """Say whether the images are those that the run was tested on: its own value of the metric came out again."""
+    return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
 
 
 def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:
@@ -161,8 +188,12 @@ def _top_k_of(against: str | None) -> TopK | None:
     return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
 
 
-def _notes(first: Evaluated, result: dict[str, Any]) -> list[str]:
+def _notes(first: Evaluated, result: dict[str, Any], unread: int, against: str | None) -> list[str]:
     notes = []
+    if unread:
+        notes.append(f"{unread:,} test images could not be read and are left out.")
+    if against is not None and (warning := advantage_of(against, first.rows)):
+        notes.append(f"Warning: {warning}")
     if "optimistic" in result:
         notes.append(f"Optimistic: {result['optimistic']}.")
     if not np.array_equal(first.query, first.gallery):

@@ -20,7 +20,9 @@ def verdict(
     sentence = f"{metric} is {_with_interval(first.metrics[metric], first.metrics.intervals.get(metric))} "
     sentence += f"on {len(first.query):,} queries of {classes:,} classes"
     if before.get(metric) is not None:
-        sentence += f"; before training it was {_with_interval(before[metric], before_intervals.get(metric))}"
+        gain = 100 * (first.metrics[metric] - before[metric])
+        sentence += f", {abs(gain):.1f} points {'above' if gain >= 0 else 'below'} the backbone before training, "
+        sentence += _with_interval(before[metric], before_intervals.get(metric))
     if other is None or difference is None:
         return f"{sentence}."
     return f"{sentence}. {against_sentence(other.name, difference)}"

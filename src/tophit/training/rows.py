@@ -38,7 +38,7 @@ def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
     """Open a recipe's data, or other data in the same way."""
     fields = recipe.data
     name = fields.manifest if data is None else data
-    return open_data(name, fields.test_share, recipe.seed, fields.set, fields.partial, fields.boxes)
+    return open_data(name, fields.test_share, fields.split_seed, fields.set, fields.partial, fields.boxes)
 
 
 def has_pairs(manifest: Manifest) -> bool:

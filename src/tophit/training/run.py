@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tophit.data.folders import open_data, whole_path
-from tophit.data.manifest import Manifest
+from tophit.data.manifest import ImageRow, Manifest, item_id
 from tophit.data.splits import hold_out_validation
-from tophit.errors import UsageError
+from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
@@ -93,6 +93,14 @@ class Run:
         with replace_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("row", "reason"), *reasons.items()])
 
+    def bad_images(self) -> list[tuple[int, str]]:
+        """Return the images that could not be used: their rows in the manifest, and the reasons."""
+        path = self.folder / "bad_images.csv"
+        if not path.is_file():
+            return []
+        with path.open(newline="", encoding="utf-8") as file:
+            return [(int(row), reason) for row, reason in list(csv.reader(file))[1:]]
+
     def save_checkpoint(self, state: dict[str, Any], keep: int = 1) -> None:
         """Write a checkpoint and keep so many of the last ones."""
         Checkpoints(self.folder, keep).save(state)
@@ -110,3 +118,24 @@ def data_of_run(model: str, data: str) -> Manifest:
     recipe = run.recipe()
     manifest = data_of(recipe, data)
     return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
+
+
+def learned_images(model: str, rows: Sequence[ImageRow]) -> int:
+    """Return how many of the rows a run learned from or chose its best epoch on; 0 for a model that is no run."""
+    run = Run(Path(model))
+    if not run.recipe_path.is_file():
+        return 0
+    try:
+        manifest = data_of_run(model, run.recipe().data.manifest)
+    except (TophitError, OSError):  # its data are gone, so there is nothing to compare with
+        return 0
+    learned = {item_id(row) for row in manifest if row.split != "test"}
+    return sum(item_id(row) in learned for row in rows)
+
+
+def advantage_of(model: str, rows: Sequence[ImageRow]) -> str | None:
+    """Return a sentence of warning if a run learned some of the rows that it is measured on; else None."""
+    learned = learned_images(model, rows)
+    if not learned:
+        return None
+    return f"{model} learned from {learned:,} of these {len(rows):,} images, an advantage that it lacks elsewhere."
