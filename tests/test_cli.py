@@ -136,18 +136,18 @@ def test_manifests_are_written_from_folders(tophit: Run, pictures: Path, tmp_pat
         (["train", "--run", "x"], 2, "data.manifest: needs a value"),
         (["train", "head", "--data", "nothing"], 2, "Name the folder of the new run: --run runs/NAME"),
         (["train", "--resume", "x", "--set", "seed=1"], 2, "--resume continues a run with its own recipe"),
-        (["train", "head", "--data", "nothing", "--run", "x"], 1, "No data at 'nothing'"),
+        (["train", "head", "--data", "nothing", "--run", "x"], 2, "No data at 'nothing'"),
         (["train", "--resume", "nothing"], 2, "There is no run in nothing"),
-        (["evaluate", "small", "--data", "nothing"], 1, "No data at 'nothing'"),
+        (["evaluate", "small", "--data", "nothing"], 2, "No data at 'nothing'"),
         (["evaluate", "small", "--data", "icons", "--split", "tset"], 2, "not 'tset'"),
-        (["search", "nothing", "a.png"], 1, "There is no index in nothing"),
+        (["search", "nothing", "a.png"], 2, "There is no index in nothing"),
         (["search", "nothing", "a.png", "--k", "0"], 2, "--k"),
         (["search", "nothing", "a.png", "--box", "1,2"], 2, "--box takes four numbers"),
         (["search", "nothing", "a.png", "--where", "label"], 2, "A condition is written like"),
         (["search", "nothing", "a.png", "--rerank", "magic"], 2, "There is no re-ranking 'magic'"),
         (["index", "--run", "small", "--out", "x"], 2, "Give either images or --from"),
-        (["index", "--run", "small", "--out", "x", "--from", "nothing"], 1, "There are no vectors in nothing"),
-        (["items", "info", "nothing"], 1, "There is no index in nothing"),
+        (["index", "--run", "small", "--out", "x", "--from", "nothing"], 2, "There are no vectors in nothing"),
+        (["items", "info", "nothing"], 2, "There is no index in nothing"),
         (["data", "folder", "nothing", "--out", "m.csv"], 2, "There is no folder nothing"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_mistake_gets_one_clear_sentence_and_no_traceback(
 
 
 def test_verbose_shows_the_traceback(tophit: Run) -> None:
-    assert "Traceback" in tophit("search", "nothing", "a.png", "--verbose", check=1).stderr
+    assert "Traceback" in tophit("search", "nothing", "a.png", "--verbose", check=2).stderr
 
 
 def test_explain_prints_every_field_and_version_the_version(tophit: Run) -> None:

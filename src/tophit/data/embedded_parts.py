@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tophit.data.manifest import ImageRow, item_id
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file
 
 FORMAT = 1
@@ -61,7 +61,7 @@ def read_description(folder: str | Path) -> dict[str, Any]:
     """Return ``embedding.json`` of a folder: fingerprint, dim, count_of_rows, model, preprocessing, and more."""
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
-        raise TophitError(f"There are no vectors in {folder} (no {DESCRIPTION} there); make them with: tophit embed")
+        raise UsageError(f"There are no vectors in {folder} (no {DESCRIPTION} there); make them with: tophit embed")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields["format"] != FORMAT:

@@ -42,7 +42,7 @@ def open_data(
         return read_manifest(path)
     if path.suffix == SUFFIX:
         return manifest_of_features(path)
-    raise TophitError(
+    raise UsageError(
         f"No data at '{name}': expected a manifest (.csv, .parquet), a feature file (.npz), a folder of class folders, "
         f"the set 'icons', or a benchmark set and its folder ({SETS_AND_FOLDER})."
     )

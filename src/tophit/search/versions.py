@@ -76,7 +76,7 @@ def read_versions(folder: str | Path) -> Versions:
     """Read the versions of a catalogue."""
     path = Path(folder) / NAME
     if not path.is_file():
-        raise TophitError(f"There is no index in {folder} (no {NAME} there); make one with: tophit index")
+        raise UsageError(f"There is no index in {folder} (no {NAME} there); make one with: tophit index")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields.pop("format") != _FORMAT:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.files import write_text
 
 FORMAT = 2
@@ -57,7 +57,7 @@ def read_manifest(folder: Path, name: str = NAME) -> Manifest:
     """Read and check a manifest."""
     path = folder / name
     if not path.is_file():
-        raise TophitError(f"There is no index in {folder} (no {name} there); make one with: tophit index")
+        raise UsageError(f"There is no index in {folder} (no {name} there); make one with: tophit index")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         version = content["format"]
