@@ -1,5 +1,6 @@
 """The report in headless Chromium: from the disk, without a network, by mouse, keyboard, phone and on paper."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -142,6 +143,127 @@ def test_the_map_shows_an_image_on_hover_and_marks_a_class(report_page: Path, op
     expect(hint).to_be_visible()
     page.locator("#map input").fill("class 1")
     expect(page.locator("#map [role=status]")).to_have_text("2 classes marked")  # 10 and 11
+
+
+# Whether some points of the map are faded: the opacity of the pixel in the middle of each.
+FADED = """() => {
+    const canvas = document.querySelector("#map canvas");
+    const scale = canvas.width / canvas.getBoundingClientRect().width;
+    const opacity = (row) => {
+        const [x, y] = tophitMap.place(row).map((one) => Math.round(one * scale));
+        return canvas.getContext("2d").getImageData(x, y, 1, 1).data[3];
+    };
+    return Array.from({ length: 50 }, (_, row) => row).some((row) => opacity(row) < 100);
+}"""
+
+
+class Map:
+    """The report's map, and what may be marked on it."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.status = page.locator("#map [role=status]")
+        self.canvas = page.locator("#map canvas")
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        self.canvas.scroll_into_view_if_needed()
+        area = self.canvas.bounding_box()
+        assert area is not None
+        return area["x"] + x, area["y"] + y
+
+    def draw_around_first(self) -> None:
+        """Draw a lasso around the first point, holding Shift."""
+        x, y = self.page.evaluate("tophitMap.place(0)")
+        self.page.keyboard.down("Shift")
+        self.page.mouse.move(*self.place(x - 25, y - 25))
+        self.page.mouse.down()
+        for right, down in ((25, -25), (25, 25), (-25, 25)):
+            self.page.mouse.move(*self.place(x + right, y + down), steps=3)
+        self.page.mouse.up()
+        self.page.keyboard.up("Shift")
+        expect(self.status).to_contain_text("inside the lasso")
+        expect(self.page.locator("#map .inside")).to_be_visible()
+        self.page.wait_for_function(FADED)
+
+    def expect_nothing_marked(self) -> None:
+        expect(self.status).to_have_text("")
+        expect(self.page.locator("#map .inside")).to_have_count(0)
+        expect(self.page.locator("#map input")).to_have_value("")
+        expect(self.page.locator("#map [aria-label=Classes] [aria-pressed=true]")).to_have_count(0)
+        self.page.wait_for_function(f"() => !({FADED})()")
+
+
+def test_a_lasso_and_a_marked_class_can_be_cleared(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    shown = Map(page)
+    button = page.locator("#map").get_by_role("button", name="Lasso")
+    ways = {
+        "Escape": lambda: page.keyboard.press("Escape"),
+        "the button": button.click,
+        "the button again": button.click,
+        "an empty place": lambda: page.mouse.click(*shown.place(12, 100)),
+        "show all": page.locator("#map").get_by_role("button", name="Show all").click,
+        "clear": page.locator("#map").get_by_role("button", name="Clear").click,
+    }
+    for clear in ways.values():
+        shown.draw_around_first()
+        clear()
+        shown.expect_nothing_marked()
+    page.locator("#map [aria-label=Classes] button").first.click()
+    expect(shown.status).to_have_text("1 class marked")
+    page.keyboard.press("Escape")
+    shown.expect_nothing_marked()
+
+
+def test_a_lasso_and_a_marked_class_replace_one_another(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    shown = Map(page)
+    first = page.locator("#map [aria-label=Classes] button").first
+    first.click()
+    page.wait_for_function(FADED)
+    shown.draw_around_first()
+    expect(page.locator("#map input")).to_have_value("")
+    expect(first).to_have_attribute("aria-pressed", "false")
+    first.click()
+    expect(first).to_have_attribute("aria-pressed", "true")
+    expect(shown.status).to_have_text("1 class marked")
+    expect(page.locator("#map .inside")).to_have_count(0)
+    first.click()
+    shown.expect_nothing_marked()
+
+
+def test_only_differences_beyond_doubt_are_coloured(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page)
+    rows = page.evaluate("JSON.parse(document.getElementById('report-content').textContent).metrics")
+    shown = page.locator("#metrics .metrics tbody tr td:nth-child(4)").evaluate_all(
+        "all => all.map((one) => one.className)"
+    )
+    for row, classes in zip(rows, shown, strict=True):
+        low, high = row["bounds"]
+        sure = (low > 0 or high < 0) and row["p"] < 0.05
+        assert classes.split() == (["n", "up" if low > 0 else "down"] if sure else ["n"])
+    expect(page.locator("#metrics .under-table")).to_contain_text(f"{len(rows)} metrics are compared")
+
+
+def test_a_difference_with_a_large_p_is_not_coloured(report_page: Path, opened: Opened, tmp_path: Path) -> None:
+    """The page with planted rows: an interval above 0 with p = 0.07, one with p = 0.01, one that holds 0."""
+    text = report_page.read_text(encoding="utf-8")
+    before, rest = text.split('id="report-content">', 1)
+    data, after = rest.split("</script>", 1)
+    content = json.loads(data)
+    planted = [([0.01, 0.2], 0.07), ([0.01, 0.2], 0.01), ([-0.1, 0.2], 0.01), ([-0.2, -0.1], 0.01)]
+    for row, (bounds, p) in zip(content["metrics"], planted, strict=False):
+        row["bounds"], row["p"] = bounds, p
+    changed = tmp_path / "planted.html"
+    data = json.dumps(content).replace("<", "\\u003c")
+    changed.write_text(f'{before}id="report-content">{data}</script>{after}', encoding="utf-8")
+    cells = opened(changed).locator("#metrics .metrics tbody tr td:nth-child(4)")
+    assert cells.evaluate_all("all => all.slice(0, 4).map((one) => one.className.trim())") == [
+        "n",
+        "n up",
+        "n",
+        "n down",
+    ]
 
 
 def test_planted_label_problems_are_shown_with_pictures(report_page: Path, opened: Opened) -> None:
