@@ -53,7 +53,14 @@ def test_the_worst_queries_are_sorted_and_filtered(report_page: Path, opened: Op
     expect(page.locator("#queries [role=status]")).to_contain_text(" of 50")
     for row in page.locator(ROWS).all():
         assert "class 7" in row.inner_text()
+    expect(page.locator("#queries .lead")).to_contain_text("All 50 queries, lowest average precision first")
+    expect(page.locator("#queries .lead")).to_contain_text("the class of the nearest wrong result")
+    page.locator(ROWS).first.click()
+    expect(page.locator("article.detail")).to_have_count(1)
+    field.fill("class ")
+    expect(page.locator("article.detail")).to_have_count(1)  # it is still listed
     field.fill("no such class")
+    expect(page.locator("article.detail")).to_have_count(0)
     expect(page.locator("#queries .empty")).to_be_visible()
 
 
@@ -111,6 +118,10 @@ def test_two_models_stand_side_by_side_with_rank_changes(report_page: Path, open
     won_by = [float(text) for text in texts]
     assert won_by == sorted(won_by, reverse=True)
     expect(page.locator("#won .lead")).to_contain_text("95% interval")
+    won = page.evaluate("JSON.parse(document.getElementById('report-content').textContent).turned.won")
+    listed = page.locator("#won table").first.locator("tbody tr").count()
+    words = f"the first {listed} of {won}" if listed < won else f"{listed} quer"
+    expect(page.locator("#won caption").first).to_contain_text(words)
 
 
 def test_the_misplaced_sets_of_the_top_k_precision_loss_are_shown(report_page: Path, opened: Opened) -> None:
@@ -121,6 +132,12 @@ def test_the_misplaced_sets_of_the_top_k_precision_loss_are_shown(report_page: P
     assert 0 < belong.locator(".cell").count() == intrude.locator(".cell").count() <= 3
     assert set(belong.locator(".name").all_inner_texts()) == {label}
     assert label not in intrude.locator(".name").all_inner_texts()
+    expect(page.locator(".misplaced")).not_to_contain_text("just")
+    ours = page.locator(".detail .rankings > div").nth(1).locator(".moved")
+    titles = ours.evaluate_all("all => all.map((one) => one.title)")
+    for cell in intrude.locator(".cell").all():  # those stand among the first k
+        title = cell.get_attribute("title")
+        expect(cell.locator(".under").first).to_have_text(f"rank {titles.index(title) + 1}")
 
 
 def test_the_map_shows_an_image_on_hover_and_marks_a_class(report_page: Path, opened: Opened) -> None:
@@ -280,6 +297,8 @@ def test_local_centres_of_a_proxy_loss_are_shown(single_page: Path, opened: Open
     assert page.locator("#centres .centre img").count() >= 10
     assert "0 of the class's" not in page.locator("#centres").inner_text()
     expect(page.locator("#centres .lead")).to_contain_text("2 proxies")
+    expect(page.locator("#centres .lead")).to_contain_text("similarity to the centre")
+    expect(page.locator("#centres .lead")).to_contain_text("whether or not they belong to it")
 
 
 @pytest.mark.parametrize("which", ["report_page", "single_page"])
@@ -289,6 +308,7 @@ def test_a_phone_does_not_scroll_sideways_and_a_query_fills_it(
     page = opened(request.getfixturevalue(which), 390, 844, is_mobile=True, has_touch=True)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     expect(page.locator("article.detail")).to_have_count(0)
+    expect(page.locator("#galleries .cell .under.name").first).to_be_visible()  # the legend promises the class
     page.locator(ROWS).first.tap()
     area = page.locator("article.detail").bounding_box()
     assert area is not None
@@ -306,6 +326,11 @@ def test_it_prints_with_all_parts_and_without_controls(report_page: Path, opened
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(page.locator("#recipe pre")).to_be_visible()
     expect(page.locator("#queries .print-only .gallery-row").first).to_be_visible()
+    page.set_viewport_size({"width": 688, "height": 1000})  # A4 between its margins
+    for table in page.locator("#won table").all():
+        assert all(table.locator("tbody tr").evaluate_all("all => all.map((one) => one.offsetHeight > 0)"))
+        assert table.evaluate("one => one.scrollWidth <= one.parentElement.clientWidth")
+        assert table.evaluate("one => one.getBoundingClientRect().right") <= 688
     for hidden in ("#queries .controls", "#queries .browser", ".report-bar", ".map-tools"):
         expect(page.locator(hidden).first).to_be_hidden()
 
