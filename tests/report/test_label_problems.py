@@ -152,7 +152,7 @@ def test_an_exact_duplicate_with_another_label_in_another_split_is_a_leak_too(co
 
 
 def test_an_exact_duplicate_is_not_reported_again_as_nearer_to_another_class(tmp_path: Path) -> None:
-    """Image 19 shows class 2 and is labelled class 11; then it is made a copy of image 20, which has the right label."""
+    """Image 19 shows class 2 and is labelled class 11; then it is a copy of image 20, which has the right label."""
     vectors, rows = clusters(20, 8, 0.5)
     rows[19] = dataclasses.replace(rows[19], label="class 11")
     assert [problem.image for problem in find_label_problems(vectors, rows)] == [rows[19]]

@@ -44,7 +44,10 @@ class Ranked(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """A picture with a text below it, of one line or more; ``right`` frames it green or, dashed, red; None leaves it without a frame."""
+    """A picture with a text of one line or more below it.
+
+    ``right`` frames it green or, dashed, red; None leaves it without a frame.
+    """
 
     row: ImageRow
     text: str
@@ -75,8 +78,8 @@ def gallery_drawing(
                 column.append(value)
         lines.append(cells)
     caption = (
-        "A query (left) and its first results, nearest first, with their cosine similarity and class. Solid green frame: the "
-        "same class; dashed red frame: another."
+        "A query (left) and its first results, nearest first, with their cosine similarity and class. Solid "
+        "green frame: the same class; dashed red frame: another."
     )
     return Drawing(name, title, caption, numbers, _picture_grid(lines, k + 1, ["query", "nearest images"]))
 
