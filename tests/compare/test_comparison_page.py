@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from tests.compare.test_summary import planted
 from tests.serve.pages import LEAST_CONTRAST, NAMELESS
 
 from tophit.compare import Store
+from tophit.compare.page import to_html
 from tophit.compare.plan import Candidate, Range
 from tophit.compare.summary import summarise
 from tophit.errors import UsageError
@@ -117,6 +119,24 @@ def test_a_phone_scrolls_the_table_and_not_the_page(from_disk: "Page") -> None:
     assert from_disk.evaluate("document.documentElement.scrollWidth") <= 360
     assert from_disk.locator(".scroll").evaluate("one => one.scrollWidth > one.clientWidth")
     assert from_disk.locator("svg.drawing").first.evaluate("one => one.getBoundingClientRect().right") <= 360
+
+
+def test_at_1280_pixels_the_table_is_whole_and_has_more_metrics_on_request(
+    from_disk: "Page", comparison: Path, tmp_path: Path
+) -> None:
+    store = Store(comparison)
+    found = summarise(store.plan(), store)
+    wanted = ("recall@1", "recall@2", "recall@4", "recall@8", "precision@5", "MAP@R")
+    rows = [replace(row, metrics=dict.fromkeys(wanted, row.metrics["recall@1"])) for row in found.rows]
+    from_disk.set_content(to_html(replace(found, rows=rows)))
+    from_disk.set_viewport_size({"width": 1280, "height": 900})
+    assert from_disk.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth")
+    shown = set(from_disk.get_by_role("columnheader").all_inner_texts())
+    assert {"recall@1", "precision@5", "MAP@R", "interval"} <= shown
+    assert "recall@2" not in shown
+    from_disk.get_by_label("all metrics").check()
+    more = set(from_disk.get_by_role("columnheader").all_inner_texts())
+    assert more - shown == {"recall@2", "recall@4", "recall@8"}
 
 
 def test_on_paper_nothing_is_cut(from_disk: "Page") -> None:

@@ -147,6 +147,11 @@ def test_both_stages_of_generation_have_curves(tmp_path: Path, toy_data: str) ->
     for name in ("LG1", "LD1", "kept1", "LG2", "LD2", "kept2"):
         assert list(drawings["generation_stages"].numbers[name]) == [line[name] for line in logged]
     assert "stage 2" in drawings["generation_stages"].svg()
+    said = drawings["training_curves"].caption
+    assert "Pretraining ends with epoch 1: a jump there is where generated samples join." in said
+    assert "over 1 steps" not in said + drawings["generation_stages"].caption
+    assert "its value itself" not in said
+    assert "validation MAP@R (%)" in drawings["training_curves"].svg()
 
 
 def test_violated_constraints_stand_by_projection(tmp_path: Path, toy_data: str) -> None:
@@ -175,6 +180,7 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     assert "#cc2929" in text
     assert ">0.00<" in text  # not -0.00
     assert text.count("<image") == 3
+    assert f">{labels[wrong]}<" in text
     write_drawings([drawing], tmp_path)
     missing = [ImageRow(tmp_path / "none.png", "a"), rows[0]]
     assert "no image" in gallery_drawing(missing, [Shown(0, [1], [0.5])], k=1).svg()

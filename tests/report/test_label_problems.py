@@ -134,7 +134,33 @@ def test_planted_exact_duplicates_are_found_by_their_bytes(copied: list[ImageRow
     assert [{problem.image.path.name, problem.other.path.name} for problem in relabelled] == [{"copy.png", "2.png"}]
     assert {relabelled[0].image.label, relabelled[0].other.label} == {"class 1", "class 5"}
     assert [{problem.image.split, problem.other.split} for problem in moved] == [{"train", "test"}]
-    assert "remove it from train" in moved[0].advice
+    assert "Remove it from train" in moved[0].advice
+    assert "leak" not in relabelled[0].reason  # both are in test
+    for problem in found:
+        assert problem.reason[0].isupper()
+        assert problem.advice[0].isupper()
+
+
+def test_an_exact_duplicate_with_another_label_in_another_split_is_a_leak_too(copied: list[ImageRow]) -> None:
+    copy = next(row for row in copied if (row.label, row.path.name) == ("class 5", "copy.png"))
+    learned = dataclasses.replace(copy, split="train")
+    test = [row for row in copied if row.split == "test" and row is not copy]
+    vectors, _ = clusters(1, len(test), 5.0)
+    (problem,) = of_kind(find_label_problems(vectors, test, others=[learned]), EXACT_LABELS)
+    assert "it leaks: it is in test and train" in problem.reason
+    assert "keep the right label, and remove it from train" in problem.advice
+
+
+def test_an_exact_duplicate_is_not_reported_again_as_nearer_to_another_class(tmp_path: Path) -> None:
+    """Image 19 shows class 2 and is labelled class 11; then it is a copy of image 20, which has the right label."""
+    vectors, rows = clusters(20, 8, 0.5)
+    rows[19] = dataclasses.replace(rows[19], label="class 11")
+    assert [problem.image for problem in find_label_problems(vectors, rows)] == [rows[19]]
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"the same")
+    rows[19] = dataclasses.replace(rows[19], path=tmp_path / "a.png")
+    rows[20] = dataclasses.replace(rows[20], path=tmp_path / "b.png")
+    assert [problem.kind for problem in find_label_problems(vectors, rows)] == [EXACT_LABELS]
 
 
 def test_boxes_of_one_file_are_different_images(copied: list[ImageRow]) -> None:

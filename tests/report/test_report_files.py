@@ -72,6 +72,13 @@ def test_figures_come_with_their_numbers(report_page: Path) -> None:
         }
 
 
+def test_the_maps_numbers_lead_to_the_images(report_page: Path) -> None:
+    with (report_page.parent / "figures" / "map.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert len(found) == 50
+    assert all(Path(row["image"]).parent.name == row["label"] and Path(row["image"]).is_file() for row in found)
+
+
 def test_text_of_labels_and_names_can_not_end_the_script(report_page: Path) -> None:
     text = report_page.read_text(encoding="utf-8")
     assert content_of(report_page)["models"][1] == "<b>other"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _STATIC = Path(__file__).parent / "static"
 _SERVED = Path(__file__).parent.parent / "serve" / "page"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_MORE = ' class="more"'  # a column that the box "all metrics" shows
 _MANY = 3  # figures beyond these are folded away
 
 
@@ -83,32 +84,32 @@ def _facts(comparison: Comparison) -> str:
 
 def _table(comparison: Comparison) -> str:
     names = [*heads(comparison), "interval"]
+    classes = _classes(names, comparison)
     every = [row.metrics[comparison.metric] for row in comparison.rows]
     low, high = min(each.low for each in every), max(each.high for each in every)
     head = "".join(
-        f"<th{_class(place)} scope='col'><button type='button'>{escape(name)}</button></th>"
-        for place, name in enumerate(names)
+        f"<th{kind} scope='col'><button type='button'>{escape(name)}</button></th>"
+        for kind, name in zip(classes, names, strict=True)
     )
-    body = "\n".join(_line(row, comparison, low, high) for row in comparison.rows)
+    body = "\n".join(_line(row, comparison, low, high, classes) for row in comparison.rows)
+    more = '<label class="all"><input type="checkbox" /> all metrics</label>' if _MORE in classes else ""
     return (
-        '<section><h2>Candidates</h2><div class="scroll" role="region" aria-label="Table of candidates" tabindex="0">'
+        f"<section><h2>Candidates{more}</h2>"
+        '<div class="scroll" role="region" aria-label="Table of candidates" tabindex="0">'
         f'<table class="candidates"><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div></section>'
     )
 
 
-def _line(row: Row, comparison: Comparison, low: float, high: float) -> str:
+def _line(row: Row, comparison: Comparison, low: float, high: float, classes: Sequence[str]) -> str:
     main = row.metrics[comparison.metric]
     shown = [*(escape(cell) for cell in cells(row, comparison)), _bar(main, low, high)]
     shown[1] = escape(row.name) + ('<span class="tag">baseline</span>' if row.baseline else "")
     if row.note:
         shown[1] += f"<small>{escape(row.note)}</small>"
-    values = zip([*_values(row, comparison), main.mean], shown, strict=True)
+    values = zip(classes, [*_values(row, comparison), main.mean], shown, strict=True)
     return (
         ('<tr class="first">' if row.rank == 1 else "<tr>")
-        + "".join(
-            f'<td{_class(place)} data-value="{escape(str(value))}">{cell}</td>'
-            for place, (value, cell) in enumerate(values)
-        )
+        + "".join(f'<td{kind} data-value="{escape(str(value))}">{cell}</td>' for kind, value, cell in values)
         + "</tr>"
     )
 
@@ -122,8 +123,10 @@ def _values(row: Row, comparison: Comparison) -> list[Any]:
     return [row.rank, row.name, main, *compared, *others, row.seconds, row.peak_memory]
 
 
-def _class(place: int) -> str:
-    return ' class="name"' if place == 1 else ""
+def _classes(names: Sequence[str], comparison: Comparison) -> list[str]:
+    """Return the class of each column; recall at more than one result, if it is not the metric, waits for its box."""
+    less = {name for name in names if name.startswith("recall@")} - {"recall@1", comparison.metric}
+    return [' class="name"' if place == 1 else _MORE if name in less else "" for place, name in enumerate(names)]
 
 
 def _bar(found: Estimate, low: float, high: float) -> str:

@@ -2,7 +2,8 @@
 
 Four kinds are found, the surest first:
 
-- ``exact duplicate, different labels``: two files with the same bytes (SHA-256; of equal boxes) and different labels.
+- ``exact duplicate, different labels``: two files with the same bytes (SHA-256; of equal boxes) and different labels;
+  a leak too if they are in different splits.
 - ``exact duplicate, different splits``: the same, with equal labels in different splits: what is tested was learned.
 - ``near-duplicate, different labels``: two images with a cosine similarity of at least ``near``.
 - ``nearer to another class``: it lies inside another class (see ``_nearer_to_another_class``).
@@ -36,6 +37,7 @@ _NEIGHBOURS = 10  # looked at for each image
 _COUNTED = 2  # nearest images of a class that say how near it is
 _BLOCK = 2048  # images judged at a time
 _MOST = 10_000  # problems of a kind that vectors tell; a collapsed embedder would report millions
+_RULE = "what is tested must not be learned"
 _BYTES = 2**20  # of a file read at a time
 
 
@@ -66,9 +68,9 @@ def find_label_problems(
     """Return the label problems of images with unit vectors (N, d) and rows (N), kind by kind, the surest first.
 
     ``others`` are rows without vectors, such as those of other splits; only exact duplicates are looked for in them.
-    A pair of duplicates is reported once; which of the two is wrong may be told by ``nearer to another class``, where
-    one of them may stand again. Beyond the inputs it takes ``memory_budget`` bytes and some hundred an image; of
-    near-duplicates, and of images in another class, the 10,000 surest are returned.
+    A pair of duplicates is reported once. Both rows of an exact one with different labels are doubtful already, so
+    neither is reported again as ``nearer to another class``. Beyond the inputs it takes ``memory_budget`` bytes and
+    some hundred an image; of near-duplicates, and of images in another class, the 10,000 surest are returned.
     """
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(rows):
@@ -87,8 +89,9 @@ def find_label_problems(
         for problem in _near_duplicates(neighbours, classes, rows, near)
         if frozenset((id(problem.image), id(problem.other))) not in known
     ]
+    doubtful = {id(row) for one in exact if one.kind == EXACT_LABELS for row in (one.image, one.other)}
     lying = _nearer_to_another_class(neighbours, own_similarity(vectors, classes, _COUNTED, memory_budget), classes)
-    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying)]
+    return [*exact, *pairs, *(_misplaced(one, rows) for one in lying if id(rows[one.row]) not in doubtful)]
 
 
 def write_label_problems(problems: Iterable[LabelProblem], path: str | Path, root: str | Path | None = None) -> None:
@@ -132,15 +135,21 @@ def _of_group(group: list[ImageRow]) -> list[LabelProblem]:
     """Return what is wrong with rows of the same picture: each is compared with the first that differs from it."""
     found = []
     for number, row in enumerate(group):
-        relabelled = next((other for other in group[:number] if other.label != row.label), None)
+        relabelled = [other for other in group[:number] if other.label != row.label]
         moved = next((other for other in group[:number] if other.split != row.split), None)
-        if relabelled is not None:
-            reason = f"the same file content is labelled '{relabelled.label}' and '{row.label}'"
-            advice = "look at the picture, keep the right label, remove the other row"
-            found.append(LabelProblem(EXACT_LABELS, row, relabelled, 1.0, reason, advice))
+        if relabelled:
+            other = min(relabelled, key=lambda one: one.split == row.split)  # the first in another split, if there is
+            reason = f"The same file content is labelled '{other.label}' and '{row.label}'"
+            advice = "Look at the picture, keep the right label, remove the other row"
+            if moved is not None:
+                reason += f", and it leaks: it is in {moved.split} and {row.split}"
+                advice = (
+                    f"Look at the picture, keep the right label, and remove it from {_less_needed(row, moved)}: {_RULE}"
+                )
+            found.append(LabelProblem(EXACT_LABELS, row, other, 1.0, reason, advice))
         elif moved is not None:
-            reason = f"the same file content is in {moved.split} and {row.split}"
-            advice = f"remove it from {_less_needed(row, moved)}: what is tested must not be learned"
+            reason = f"The same file content is in {moved.split} and {row.split}"
+            advice = f"Remove it from {_less_needed(row, moved)}: {_RULE}"
             found.append(LabelProblem(EXACT_SPLITS, row, moved, 1.0, reason, advice))
     return found
 
@@ -172,8 +181,8 @@ def _near_duplicates(
             rows[a],
             rows[b],
             score,
-            f"similarity {score:.3f}, but labelled '{rows[a].label}' and '{rows[b].label}'",
-            "look at both: give them one label, or keep them if they truly differ",
+            f"Similarity {score:.3f}, but labelled '{rows[a].label}' and '{rows[b].label}'",
+            "Look at both: give them one label, or keep them if they truly differ",
         )
         for a, b, score in zip(first[order].tolist(), second[order].tolist(), scores[order].tolist(), strict=True)
     ]
@@ -240,6 +249,6 @@ def _misplaced(one: _Lying, rows: Sequence[ImageRow]) -> LabelProblem:
         image,
         other,
         one.other - one.own,
-        f"mean similarity to the nearest of '{other.label}' {one.other:.3f}, to those of its own class {one.own:.3f}",
-        f"look at it: if it shows '{other.label}', change its label",
+        f"Mean similarity to the nearest of '{other.label}' {one.other:.3f}, to those of its own class {one.own:.3f}",
+        f"Look at it: if it shows '{other.label}', change its label",
     )

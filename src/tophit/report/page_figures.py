@@ -37,5 +37,7 @@ def page_figures(
     drawn = content["map"]
     points = np.frombuffer(base64.b64decode(drawn["points"]), "<f4").reshape(-1, 2)
     shown = np.frombuffer(base64.b64decode(drawn["pictures"]), "<u4")
-    figures.append(map_drawing(points, [pictures.rows[number].label for number in shown], drawn["method"]))
+    rows = [pictures.rows[number] for number in shown]
+    paths = [str(row.path) for row in rows]
+    figures.append(map_drawing(points, [row.label for row in rows], drawn["method"], images=paths))
     return figures if centres is None else [*figures, centres_drawing(centres)]

@@ -70,6 +70,11 @@ def centres_part(centres: Sequence["LocalCentre"], pictures: Pictures) -> dict[s
             f"Each class has {count} proxies; near ones merge, and some hold no image. The training images nearest to "
             f"each centre in use, of the {len(chosen)} of {len(classes):,} classes with most of them."
         )
+    text += (
+        f" Under each picture: its cosine similarity to the {'proxy' if count == 1 else 'centre'}. They are the "
+        "nearest of all training images, whether or not they belong to it; where the class is another, its name "
+        "stands there."
+    )
     return {"text": text, "classes": [_class(label, classes[label], pictures) for label in chosen]}
 
 

@@ -13,8 +13,17 @@ _MOST_VECTOR_POINTS = 3000  # above it the points are one picture inside the PDF
 _GOLDEN = 0.618034  # steps round the circle of hues by which near numbers get far colours
 
 
-def map_drawing(points: np.ndarray, labels: Sequence[str], method: str = "t-SNE", title: str = "Map") -> Drawing:
-    """Return the map of points (n, 2) with labels (n,): up to seven classes get a legend, more only their colours."""
+def map_drawing(
+    points: np.ndarray,
+    labels: Sequence[str],
+    method: str = "t-SNE",
+    title: str = "Map",
+    images: Sequence[str] | None = None,
+) -> Drawing:
+    """Return the map of points (n, 2) with labels (n,): up to seven classes get a legend, more only their colours.
+
+    ``images`` are the images' paths (n,), for the numbers.
+    """
     points = np.asarray(points, np.float64)
     names = [name for name, _ in Counter(labels).most_common()]
     few = len(names) <= len(SERIES)
@@ -40,7 +49,8 @@ def map_drawing(points: np.ndarray, labels: Sequence[str], method: str = "t-SNE"
         f"{len(points):,} images of {len(names):,} classes by {method}, each in the colour of its class. Near points "
         "are similar images; distances between far ones mean little."
     )
-    return Drawing("map", title, caption, {"x": points[:, 0], "y": points[:, 1], "label": list(labels)}, figure)
+    numbers = {"x": points[:, 0], "y": points[:, 1], "label": list(labels)}
+    return Drawing("map", title, caption, numbers if images is None else {**numbers, "image": list(images)}, figure)
 
 
 def _colour(number: int) -> tuple[float, float, float]:

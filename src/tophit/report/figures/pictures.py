@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 RIGHT, WRONG = "#168f3e", "#cc2929"
 _SIDE = 128  # pixels of a picture
-_TEXT = 0.17  # inches below a picture
+_TEXT = 0.17  # inches below a picture, for a line of text
+_LINE = 0.12  # for each more
 _GAP = 0.05
 _HEAD_GAP = 0.12  # between a row's head and its results
 
@@ -43,7 +44,10 @@ class Ranked(Protocol):
 
 @dataclass(frozen=True)
 class Cell:
-    """A picture with a line below it; ``right`` frames it green or, dashed, red; None leaves it without a frame."""
+    """A picture with a text of one line or more below it.
+
+    ``right`` frames it green or, dashed, red; None leaves it without a frame.
+    """
 
     row: ImageRow
     text: str
@@ -68,14 +72,14 @@ def gallery_drawing(
         for rank, (place, score) in enumerate(zip(one.results[:k], one.scores[:k], strict=True), 1):
             found = rows[place]
             right = found.label == query.label
-            cells.append(Cell(found, _similarity(score), right))
+            cells.append(Cell(found, f"{_similarity(score)}\n{found.label}", right))
             values = (str(query.path), query.label, rank, str(found.path), found.label, float(score), int(right))
             for column, value in zip(numbers.values(), values, strict=True):
                 column.append(value)
         lines.append(cells)
     caption = (
-        "A query (left) and its first results, nearest first, with their cosine similarity. Solid green frame: the "
-        "same class; dashed red frame: another."
+        "A query (left) and its first results, nearest first, with their cosine similarity and class. Solid "
+        "green frame: the same class; dashed red frame: another."
     )
     return Drawing(name, title, caption, numbers, _picture_grid(lines, k + 1, ["query", "nearest images"]))
 
@@ -112,7 +116,8 @@ def centres_drawing(centres: "Sequence[LocalCentre]", classes: int = 4, k: int =
                 column.append(value)
     caption = (
         f"Training images nearest to the centres of the {len(chosen)} classes with the most centres in use (up to 3 "
-        "of each), with their cosine similarity. Left: how many images of the class are nearer to this centre than to "
+        "of each), with their cosine similarity to it; they are the nearest of all images, whether or not they "
+        "belong to that centre. Left: how many images of the class are nearer to this centre than to "
         "the class's others. Dashed red frame: an image of another class."
     )
     figure = _picture_grid(lines, k, [], heads)
@@ -125,7 +130,8 @@ def _picture_grid(lines: Sequence[Sequence[Cell]], columns: int, heads: Sequence
     before = 0.85 if left else 0.0
     apart = _HEAD_GAP if heads else 0.0
     side = (width - before - apart - _GAP * (columns + 1)) / columns
-    step = side + _TEXT + _GAP
+    most = max((cell.text.count("\n") for cells in lines for cell in cells), default=0)
+    step = side + _TEXT + _LINE * most + _GAP
     top = 0.2 if heads else 0.04
     height = top + step * max(1, len(lines))
     with house_style():

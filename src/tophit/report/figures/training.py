@@ -56,7 +56,7 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
         _low_and_high(rows[0], smooth, loss)
         if evaluated:
             rows[1].plot(epochs, values, marker="o", color=series(2)["color"], clip_on=False)
-            rows[1].set_ylabel(f"{name} (%)")
+            rows[1].set_ylabel(f"{part} {name} (%)")
             rows[1].margins(y=0.18)
             _mark_chosen(rows[1], epochs, values, chosen)
         rows[-1].set_xlabel("epoch")
@@ -64,12 +64,21 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
         figure.align_ylabels()
     kept = "" if chosen is None or not evaluated else f" The ring marks epoch {chosen}, whose embedder was kept."
     below = f" Below: {name} on the {part} classes after each evaluation.{kept}" if evaluated else ""
-    smoothed = f"faint, and its running mean over {window} steps" if window > 1 else "its value itself"
+    smoothed = f" (faint) and its running mean over {window} steps" if window > 1 else ""
+    caption = f"The loss of every step{smoothed}.{_where_generated_join(steps)}{below}"
     numbers = {
         **{"step": [line["step"] for line in steps], "epoch": x, "loss": loss, "loss, running mean": smooth},
         **({"evaluated epoch": epochs, metric: values / 100} if evaluated else {}),
     }
-    return Drawing("training_curves", "Training", f"The loss of every step ({smoothed}).{below}", numbers, figure)
+    return Drawing("training_curves", "Training", caption, numbers, figure)
+
+
+def _where_generated_join(steps: list[Line]) -> str:
+    """Say after which epoch of pretraining THSG's generated samples join, if the log shows it."""
+    first = next((number for number, line in enumerate(steps) if "LG1" in line), 0)
+    if not first:
+        return ""
+    return f" Pretraining ends with epoch {steps[first - 1]['epoch']}: a jump there is where generated samples join."
 
 
 def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int | None) -> None:
@@ -109,8 +118,8 @@ def _generation_stages(steps: list[Line]) -> Drawing:
         figure.align_ylabels()
     said = (
         "THSG: losses of generator and discriminator in each stage (Eqs. 12, 16, 17 and 23), and the share of "
-        f"generated samples that the classifier still gives their label. Running means over {window} steps."
-    )
+        "generated samples that the classifier still gives their label, step by step"
+    ) + (f": faint, and running means over {window} steps." if window > 1 else ".")
     return Drawing("generation_stages", "Generated triplets", said, numbers, figure)
 
 

@@ -27,6 +27,11 @@ export function points(value) {
   return Number(size) ? `${value < 0 ? "−" : "+"}${size}` : size;
 }
 export const bounds = (pair, write = (value) => (100 * value).toFixed(1)) => (pair ? `${write(pair[0])} to ${write(pair[1])}` : "");
+/** Whether a difference is beyond doubt, and to which side: its interval excludes 0 and p is below 0.05. */
+export function verdictOn({ bounds: pair, p }) {
+  if (!pair || p == null || p >= 0.05) return "";
+  return pair[0] > 0 ? "up" : pair[1] < 0 ? "down" : "";
+}
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
 
 /** @param {string} text  base64; the bytes */

@@ -2,7 +2,7 @@
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { kind, sign, words } from "./changes.js";
-import { Picture, Plain, Results } from "./cells.js";
+import { breakable, Picture, Plain, Results } from "./cells.js";
 
 const ROW = 64; // pixels, as in report.css
 
@@ -22,6 +22,19 @@ function Before({ side }) {
     ${" "}${found.map(([label, times], place) => html`${place ? ", " : ""}<b>${times}</b> × ${label}`)}${more ? ` among the first ${side.items.length}` : ""}.</p>`;
 }
 
+/** The rank of an image in a list, where the list knows it: among the first results, or as the first right one. */
+function rankIn(side, number) {
+  const place = side.items.indexOf(number);
+  return place >= 0 ? place + 1 : number === side.first_picture ? side.first : null;
+}
+
+function MisplacedSet({ side, numbers, name, kind }) {
+  return html`<ul class="cells small-cells ${kind}" aria-label=${name}>${numbers.map((number) => {
+    const rank = rankIn(side, number);
+    return html`<${Plain} key=${number} number=${number}>${rank && html`<div class="under"><span>rank <b>${count(rank)}</b></span></div>`}<div class="under name">${labelOf(number)}</div><//>`;
+  })}</ul>`;
+}
+
 /** The top-k precision loss's sets: P belongs into the first k results, N stands there instead. */
 function Misplaced({ side }) {
   if (!side.belong) return null;
@@ -29,10 +42,8 @@ function Misplaced({ side }) {
   if (!side.belong.length) return html`<p class="story-line">The first ${k} are as right as they can be: the loss moves nothing here, its margin included.</p>`;
   return html`<div class="misplaced">
     <h4>What the top-${k} precision loss would move</h4>
-    <div class="sides"><div><p class="muted small">P, just outside: belongs into the first ${k}</p>
-      <ul class="cells small-cells belong" aria-label="P">${side.belong.map((number) => html`<${Plain} key=${number} number=${number}><div class="under name">${labelOf(number)}</div><//>`)}</ul></div>
-    <div><p class="muted small">N, just inside: stands in its place</p>
-      <ul class="cells small-cells intrude" aria-label="N">${side.intrude.map((number) => html`<${Plain} key=${number} number=${number}><div class="under name">${labelOf(number)}</div><//>`)}</ul></div></div>
+    <div class="sides"><div><p class="muted small">P, outside: belongs into the first ${k}</p><${MisplacedSet} side=${side} numbers=${side.belong} name="P" kind="belong" /></div>
+    <div><p class="muted small">N, inside: stands in its place</p><${MisplacedSet} side=${side} numbers=${side.intrude} name="N" kind="intrude" /></div></div>
   </div>`;
 }
 
@@ -76,7 +87,7 @@ export function Detail({ query, close }) {
   return html`<article class="detail" aria-label="Query ${label}">
     <div class="detail-head">
       <span class="frame query-frame"><${Picture} number=${query.picture} alt="The query: ${label}" /></span>
-      <div><h3 tabindex="-1">${label}</h3><p class="muted small path">${nameOf(query.picture)}</p>
+      <div><h3 tabindex="-1">${label}</h3><p class="muted small path">${breakable(nameOf(query.picture))}</p>
         <p class="small">Average precision <b>${percent(mine.precision)}</b>${theirs && html` (${content.models[1]}: ${percent(theirs.precision)}, <b class=${mine.precision < theirs.precision ? "down" : "up"}>${points(mine.precision - theirs.precision)}</b>)`}
           ${" "}· first right at <b>${mine.first == null ? "–" : count(mine.first)}</b>${theirs && ` (${theirs.first == null ? "–" : count(theirs.first)})`} · ${plural(mine.relevant, "image")} to find</p></div>
       <button class="plain close" aria-label="Close" onClick=${close}>✕</button>

@@ -37,9 +37,11 @@ export function Pairs() {
   </section>`;
 }
 
-function Turned({ title, places, name }) {
+const IN_SIGHT = 8; // rows of a table that its box shows at least
+
+function Turned({ title, places, of, name }) {
   return html`<div class="turned"><table>
-    <caption>${title}</caption>
+    <caption>${title}: ${places.length < of ? `the first ${count(places.length)} of ${count(of)}` : plural(places.length, "query", "queries")}${places.length > IN_SIGHT && html`<span class="screen">; scroll for all</span>`}</caption>
     <thead><tr><th scope="col">query</th><th scope="col" class="n">${content.models[1]}</th><th scope="col" class="n">${content.models[0]}</th><th scope="col" class="n">change</th></tr></thead>
     <tbody>${places.map((place) => {
       const query = content.queries[place];
@@ -62,8 +64,8 @@ export function WonAndLost() {
       ${difference && html` The mean changes by <b>${points(difference.mean)}</b> points (95% interval ${points(difference.low)} to ${points(difference.high)}, paired, over classes).`}</p>
     <div class="share" aria-hidden="true">${["won", "equal", "lost"].map((one) => html`<span class=${one} style=${{ flexGrow: turned[one] / Math.max(1, total) }}></span>`)}</div>
     <div class="two-tables">
-      <${Turned} title="Won: average precision rose most" places=${turned.most_won} name="up" />
-      <${Turned} title="Lost: average precision fell most" places=${turned.most_lost} name="down" />
+      <${Turned} title="Won, average precision rose most" places=${turned.most_won} of=${turned.won} name="up" />
+      <${Turned} title="Lost, average precision fell most" places=${turned.most_lost} of=${turned.lost} name="down" />
     </div>
   </section>`;
 }

@@ -1,4 +1,5 @@
-// The map: every image a point, coloured by class; hover to see it, search for a class, click to mark its class.
+// The map: every image a point, coloured by class; hover to see it, search for a class, click to mark its class, draw
+// around some. Either a class is marked or a lasso holds images, never both.
 import { html } from "./html.js";
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -35,11 +36,20 @@ export function EmbeddingMap() {
   const [inside, setInside] = useState(null);
   const [dark, setDark] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
   const marked = classesLike(text);
+  const mark = (name) => {
+    setText(name);
+    setInside(null);
+  };
+  const surround = (rows) => {
+    setText("");
+    setInside(rows.length ? rows : null);
+  };
+  const clearLasso = () => setInside(null);
 
   useEffect(() => {
     const onHover = (row, x, y) => (pointed.value = row < 0 ? null : { row, x, y });
-    const onClick = (row) => setText(map.names[labels[row]] ?? "");
-    const made = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso: setInside });
+    const onClick = (row) => mark(map.names[labels[row]] ?? "");
+    const made = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso: surround, onEmpty: clearLasso });
     const mode = matchMedia("(prefers-color-scheme: dark)");
     const onMode = () => setDark(mode.matches);
     mode.addEventListener("change", onMode);
@@ -51,38 +61,44 @@ export function EmbeddingMap() {
     };
   }, []);
   useEffect(() => {
-    const rows = [];
+    const rows = [...(inside ?? [])];
     if (marked.size) for (let row = 0; row < labels.length; row++) if (marked.has(labels[row])) rows.push(row);
-    setInside(null);
     scatter.current?.select(rows);
-  }, [text]);
+  }, [text, inside]);
 
   const toggle = () => {
     scatter.current?.setLasso(!lasso);
     setLasso(!lasso);
+    clearLasso();
   };
+  const showAll = () => {
+    scatter.current?.reset();
+    clearLasso();
+  };
+  const onKey = (event) => event.key === "Escape" && mark("");
   const inLegend = (marked.size ? [...marked] : map.names.map((_, number) => number)).slice(0, IN_LEGEND);
   const left = (marked.size || map.names.length) - inLegend.length;
-  return html`<section class="part map" id="map">
+  return html`<section class="part map" id="map" onKeyDown=${onKey}>
     <h2>Map</h2>
     <p class="lead">Every point is an image; near ones look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
       ${map.method === "t-SNE" ? " Only who is near whom means something; sizes and gaps do not." : ""}</p>
-    <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of its name" onInput=${(event) => setText(event.target.value)} /></label>
+    <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of its name" onInput=${(event) => mark(event.target.value)} /></label>
       <datalist id="classes">${map.names.slice(0, 1000).map((name) => html`<option key=${name} value=${name} />`)}</datalist>
-      <span class="muted small" role="status">${marked.size ? `${plural(marked.size, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span></div>
+      <span class="muted small" role="status">${marked.size ? `${plural(marked.size, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span>
+      ${(text || inside) && html`<button class="plain clear" title="Escape does it too" onClick=${() => mark("")}>Clear</button>`}</div>
     <div class="map-frame">
-      <canvas ref=${canvas} tabindex="0" role="application" aria-label="Map of ${labels.length} images. Arrow keys move, plus and minus zoom, Enter marks the class of the image in the middle."></canvas>
+      <canvas ref=${canvas} tabindex="0" role="application" aria-label="Map of ${labels.length} images. Arrow keys move, plus and minus zoom, Enter marks the class of the image in the middle, Escape clears."></canvas>
       <div class="map-tools" role="toolbar" aria-label="Map tools">
         <button aria-label="Zoom in" onClick=${() => scatter.current?.zoomBy(1.5)}>+</button>
         <button aria-label="Zoom out" onClick=${() => scatter.current?.zoomBy(1 / 1.5)}>−</button>
-        <button aria-label="Show all" onClick=${() => scatter.current?.reset()}>⤢</button>
+        <button aria-label="Show all" onClick=${showAll}>⤢</button>
         <button aria-label="Lasso" aria-pressed=${lasso} title="Draw around points (or hold Shift)" onClick=${toggle}>◌</button>
       </div>
       <p class="map-facts">${labels.length < map.of ? `${count(labels.length)} of ` : ""}${plural(map.of, "image")} · ${plural(map.names.length, "class", "classes")}</p>
       <${Hint} />
     </div>
     <ul class="map-legend" aria-label="Classes">${inLegend.map((number) => html`<li key=${number}>
-      <button class="plain" aria-pressed=${text === map.names[number]} onClick=${() => setText(text === map.names[number] ? "" : map.names[number])}>
+      <button class="plain" aria-pressed=${text === map.names[number]} onClick=${() => mark(text === map.names[number] ? "" : map.names[number])}>
         <span class="swatch" style=${{ background: labelColour(number, dark) }}></span>${map.names[number]}</button></li>`)}
       ${left > 0 && html`<li class="muted small">and ${count(left)} more; 24 colours repeat</li>`}</ul>
     ${inside?.length > 0 && html`<ul class="cells small-cells inside">${inside.slice(0, 60).map((row) => html`<li class="cell plain" key=${row} title=${labelOf(shown[row])}>

@@ -1,7 +1,7 @@
 // Label problems, the classes' local centres, and what was trained.
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, plural } from "./data.js";
-import { Picture, Plain } from "./cells.js";
+import { breakable, Picture, Plain } from "./cells.js";
 
 export function Problems() {
   const { problems } = content;
@@ -14,7 +14,7 @@ export function Problems() {
       <ul>${kind.shown.map((one, place) => html`<li class="problem" key=${place}>
         <ul class="cells small-cells">${one.images.map((image) => html`<li class="cell plain" key=${image.picture} title=${nameOf(image.picture)}>
           <div class="frame"><${Picture} number=${image.picture} alt=${image.label} /></div><div class="under name"><b>${image.label}</b></div><div class="under name">${image.split}</div></li>`)}</ul>
-        <p class="small">${one.reason}.</p><p class="small muted">${one.advice}.</p><p class="muted path">${one.images.map((image) => image.file).join(" · ")}</p></li>`)}</ul>
+        <p class="small">${one.reason}.</p><p class="small muted">${one.advice}.</p><p class="muted path">${one.images.map((image, side) => [side ? " · " : "", breakable(image.file)])}</p></li>`)}</ul>
     </div>`)}
   </section>`;
 }

@@ -1,6 +1,6 @@
 // The verdict, the metrics with their intervals, the drawings.
 import { html } from "./html.js";
-import { bounds, content, count, percent, plural, points } from "./data.js";
+import { bounds, content, count, percent, plural, points, verdictOn } from "./data.js";
 
 const SHOWN = ["recall@1", "precision@5", "MAP@R", "ndcg@8"];
 
@@ -19,7 +19,7 @@ function Fact({ row }) {
   return html`<div class="fact big">
     <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>chose the epoch</em>`}</span>
     <${Range} ...${row} />
-    ${row.difference != null && html`<span class="badge ${row.bounds[0] > 0 ? "up" : row.bounds[1] < 0 ? "down" : ""}">${points(row.difference)} points</span>`}
+    ${row.difference != null && html`<span class="badge ${verdictOn(row)}">${points(row.difference)} points</span>`}
   </div>`;
 }
 
@@ -37,7 +37,7 @@ export function Hero() {
 }
 
 export function Metrics() {
-  const { metrics, models, paper, test_sets: sets } = content;
+  const { counts, metrics, models, paper, test_sets: sets } = content;
   const two = models.length > 1;
   return html`<section class="part" id="metrics">
     <h2>Metrics</h2>
@@ -48,12 +48,13 @@ export function Metrics() {
         <th scope="col">95% interval</th>${two && html`<th scope="col" class="n p" title="permutation test">p</th>`}<th scope="col" class="wide" aria-hidden="true"></th></tr></thead>
       <tbody>${metrics.map((row) => html`<tr key=${row.name}>
         <th scope="row">${row.name}</th><td class="n"><b>${(100 * row.value).toFixed(1)}</b></td>
-        ${two ? html`<td class="n">${(100 * row.other).toFixed(1)}</td><td class="n ${row.bounds?.[0] > 0 ? "up" : row.bounds?.[1] < 0 ? "down" : ""}">${points(row.difference)}</td>` : null}
+        ${two ? html`<td class="n">${(100 * row.other).toFixed(1)}</td><td class="n ${verdictOn(row)}">${points(row.difference)}</td>` : null}
         <td>${two ? bounds(row.bounds, (one) => points(one)) : bounds(row.interval)}</td>
         ${two && html`<td class="n p">${row.p?.toFixed(4)}</td>`}
         <td class="wide"><${Range} ...${row} />${two && html`<${Range} value=${row.other} interval=${row.other_interval} kind="second" />`}</td>
       </tr>`)}</tbody>
     </table></div>
+    ${two && html`<p class="muted small under-table">${plural(metrics.length, "metric")} are compared, and p (permutation test) is for each alone. A difference is coloured where its interval (bootstrap over classes) excludes 0 and p is below 0.05; with few classes (here ${count(counts.classes)}) such intervals are too narrow.</p>`}
     ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>Galleries of one random image a class, mean of 10 draws, in percent. Lists and galleries of this report are of the whole set, not of a draw.</caption>
       <thead><tr><th scope="col">test set</th><th scope="col" class="n">recall@1</th><th scope="col" class="n">recall@5</th><th scope="col" class="n">mAP</th></tr></thead>
       <tbody>${Object.entries(sets).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>

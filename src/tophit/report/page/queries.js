@@ -72,15 +72,22 @@ export function Queries() {
     const next = places[steps[event.key]];
     if (next !== undefined) go(next);
   }
+  /** Filter the list; an open query that is no longer listed closes. */
+  function filter(wanted) {
+    setText(wanted);
+    if (wanted.trim() && !listed(sort, wanted).includes(opened.value)) opened.value = null;
+  }
   const hardest = content.worst.length;
+  const { queries, skipped } = content.counts;
+  const all = hardest === queries - skipped;
   return html`<section class="part" id="queries" onKeyDown=${onKey}>
     <h2>The worst queries</h2>
-    <p class="lead">The ${plural(hardest, "query", "queries")} with the lowest average precision of ${count(content.counts.queries)}${two ? `, and those that changed most against ${content.models[1]}` : ""}.
-      <span class="screen"> Arrow keys go through them, Escape closes.</span></p>
+    <p class="lead">${all ? `All ${plural(hardest, "query", "queries")}${skipped ? " with a right answer" : ""}, lowest average precision first` : `The ${plural(hardest, "query", "queries")} with the lowest average precision of ${count(queries)}`}${two && !all ? `, and those that changed most against ${content.models[1]}` : ""}.
+      <span class="screen"> After the arrow (→) stands the class of the nearest wrong result; “all right” means that no listed result is wrong. Arrow keys go through them, Escape closes.</span></p>
     <div class="controls" role="search" aria-label="Queries">
       <label>Sort by <select value=${sort} onChange=${(event) => setSort(event.target.value)}>
         ${Object.entries(SORTS).map(([name, [words]]) => html`<option key=${name} value=${name}>${words}</option>`)}</select></label>
-      <label>Class <input type="search" value=${text} placeholder="part of its name" onInput=${(event) => setText(event.target.value)} /></label>
+      <label>Class, its own or after the arrow <input type="search" value=${text} placeholder="part of its name" onInput=${(event) => filter(event.target.value)} /></label>
       <span class="muted small" role="status">${places.length === held.length ? `${count(held.length)} listed` : `${count(places.length)} of ${count(held.length)}`}</span>
     </div>
     <div class="browser">

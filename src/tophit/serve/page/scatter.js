@@ -64,7 +64,8 @@ export function inside(polygon, x, y) {
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} points  x and y of each, within -1..1
  * @param {Uint16Array} labels
- * @param {{onHover: (row: number, x: number, y: number) => void, onClick: (row: number) => void, onLasso: (rows: number[]) => void}} told
+ * @param {{onHover: (row: number, x: number, y: number) => void, onClick: (row: number) => void, onLasso: (rows: number[]) => void, onEmpty?: () => void}} told
+ *   onEmpty: a click where no point is
  * @returns {Scatter}
  */
 export function createScatter(canvas, points, labels, told) {
@@ -242,9 +243,10 @@ export function createScatter(canvas, points, labels, told) {
       }
       selected = new Set(rows);
       told.onLasso(rows);
-    } else if (!moved) {
+    } else if (!moved && event.type === "pointerup") {
       const row = nearest(x, y);
       if (row >= 0) told.onClick(row);
+      else told.onEmpty?.();
     }
     redraw();
   };
@@ -253,7 +255,7 @@ export function createScatter(canvas, points, labels, told) {
     zoomAt(Math.exp(-event.deltaY * 0.0015), ...at(event));
   };
   const onLeave = () => hover(-1);
-  /** Arrows pan, + and - zoom, Enter takes the point nearest to the middle. */
+  /** Arrows pan, + and - zoom, Enter takes the point nearest to the middle, Escape drops a lasso that is being drawn. */
   const onKey = (event) => {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
     const middle = [size.width / 2, size.height / 2];
@@ -264,6 +266,10 @@ export function createScatter(canvas, points, labels, told) {
     else if (event.key === "-") zoomAt(1 / 1.4, ...middle);
     else if (event.key === "0") Object.assign(view, { x: 0, y: 0, zoom: 1 });
     else if (event.key === "Enter" && hovered >= 0) return told.onClick(hovered);
+    else if (event.key === "Escape") {
+      lasso = null;
+      return redraw();
+    }
     else return;
     event.preventDefault();
     let best = -1;
