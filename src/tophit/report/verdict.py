@@ -31,7 +31,7 @@ def verdict(
 def against_sentence(other: str, difference: PairedDifference) -> str:
     """Say how a model stands to another on the same queries."""
     interval = f"(95% interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
-    if difference.low <= 0 <= difference.high:
+    if difference.low <= 0 <= difference.high or difference.p_permutation >= 0.05:
         return (
             f"On the same queries it can't be told apart from {other}: {100 * difference.mean:+.1f} points {interval}."
         )
