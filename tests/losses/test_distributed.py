@@ -1,11 +1,10 @@
 """Two gloo processes: the gathered loss equals the loss of the joined batch, in value and in gradient."""
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import torch
+from tests.reference.two_processes import results_of_two_processes
 from torch import nn
 
 from tophit.losses import MultiProxyAnchorLoss, PNPLoss, SmoothAPLoss, SoftTripleLoss, TopKPrecisionLoss
@@ -77,20 +76,8 @@ def worker(folder: str, rank: int) -> None:
     dist.destroy_process_group()
 
 
-def run_two_processes(folder):
-    """Start both; they meet through a file, so no port can be taken by another test."""
-    common = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    processes = [subprocess.Popen([sys.executable, __file__, str(folder), str(rank)], env=common) for rank in range(2)]
-    try:
-        assert [process.wait(timeout=300) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
-
-
 def test_two_processes_equal_one(tmp_path):
-    ranks = run_two_processes(tmp_path)
+    ranks = results_of_two_processes(__file__, tmp_path)
     for name, (value, by_embeddings, by_weights, by_proxies) in joined().items():
         assert by_embeddings.abs().max() > 0
         parts = [rank[name] for rank in ranks]

@@ -1,13 +1,12 @@
 """Chunks and two processes give the losses and weights of one process with the whole batch: every loss and method."""
 
-import os
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from tests.reference.two_processes import results_of_two_processes
 from torch import nn
 
 from tophit import losses
@@ -100,14 +99,7 @@ def test_chunks_give_the_gradients_of_the_whole_batch(case: str) -> None:
 
 def test_two_processes_give_the_losses_and_weights_of_one(tmp_path: Path) -> None:
     """All cases in one pair of processes, whole and in chunks: starting them is what takes time."""
-    common = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
-    processes = [subprocess.Popen([sys.executable, __file__, str(tmp_path), str(rank)], env=common) for rank in (0, 1)]
-    try:
-        assert [process.wait(timeout=300) for process in processes] == [0, 0]
-    finally:
-        for process in processes:
-            process.kill()
-    ranks = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
+    ranks = results_of_two_processes(__file__, tmp_path)
     for case in CASES:
         expected = run(case, whole)
         for way in ("whole", "chunked"):

@@ -170,7 +170,8 @@ def test_classes_of_one_image_can_be_learned_but_leave_nothing_to_measure(pictur
 
 def test_data_opened_for_a_run_has_the_runs_own_split(pictures: Path, tmp_path: Path) -> None:
     recipe = small_recipe(pictures, data={"test_share": 0.25}, schedule={"epochs": 1})
-    train(Recipe.model_validate({**recipe.model_dump(), "seed": 5}), tmp_path / "run")
+    fields = recipe.model_dump()
+    train(Recipe.model_validate({**fields, "seed": 2, "data": {**fields["data"], "split_seed": 5}}), tmp_path / "run")
     opened = data_of_run(str(tmp_path / "run"), str(pictures))
     expected = open_data(str(pictures), 0.25, 5)
     assert set(opened.where("test").labels) == set(expected.where("test").labels)
