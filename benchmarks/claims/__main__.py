@@ -48,8 +48,10 @@ def run_claims(arguments: argparse.Namespace) -> None:
     """Do the runs that are missing, some seeds of every set after the other."""
     os.environ["TOPHIT_ONNX"] = "0"  # an export for every small net that is measured once would cost more than it saves
     for key, seeds in _rounds(arguments.sets, arguments.seeds):
-        plan = plan_of(key, seeds, arguments)
         store = Store(arguments.out / key)
+        if store.plan_path.is_file() and store.plan().budget.seeds > seeds:
+            continue  # an earlier command came farther
+        plan = plan_of(key, seeds, arguments)
         store.begin(plan)
         started = time.monotonic()
         run_workers(plan, store, arguments.workers, None, View())
