@@ -6,13 +6,14 @@ from types import FrameType
 _asked = False
 
 
-def watch() -> None:
-    """From now on remember Ctrl-C beside raising KeyboardInterrupt."""
-    signal.signal(signal.SIGINT, _remember)
+def watch(*signals: int) -> None:
+    """From now on remember Ctrl-C, or the given signals, beside raising KeyboardInterrupt."""
+    for number in signals or (signal.SIGINT,):
+        signal.signal(number, _remember)
 
 
 def asked() -> bool:
-    """Say whether Ctrl-C was pressed since ``watch``."""
+    """Say whether Ctrl-C was pressed, or a watched signal came, since ``watch``."""
     return _asked
 
 

@@ -256,3 +256,17 @@ def test_every_query_of_every_run_is_kept(tmp_path: Path, toy_data: str) -> None
     assert float(np.mean(values)) == pytest.approx(result["metrics"]["recall@1"])
     assert result["seconds"] > 0
     assert result["peak_memory"] > 50 * 2**20
+
+
+@pytest.mark.parametrize("delay", [0.1, 0.4, 0.8, 1.2, 1.6, 2.4])
+def test_a_worker_that_is_told_to_stop_at_its_start_ends(tmp_path: Path, toy_data: str, delay: float) -> None:
+    """While compiled modules are imported they may swallow what a signal raises; it is remembered."""
+    plan = toy_plan(toy_data, seeds=1)
+    store = Store(tmp_path / "it")
+    store.begin(plan)
+    command = [sys.executable, "-m", "tophit.compare.worker", str(store.folder), default_storage(store)]
+    with held_back(plan, store):  # it would wait for the last job for ever
+        worker = subprocess.Popen([*command, str(os.getpid())])
+        time.sleep(delay)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(120) in (Interrupted.exit_code, -signal.SIGTERM)  # the latter before it listens

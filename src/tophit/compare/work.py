@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tophit import interrupts
 from tophit.compare.jobs import Job, do_job, is_ready, jobs_of
 from tophit.compare.plan import Plan
 from tophit.compare.store import Store
@@ -31,6 +32,7 @@ def work(folder: str | Path, storage: str | None = None, parent: int | None = No
     left = [job for job in jobs_of(plan) if not job.is_done(store)]
     done = 0
     while left and parent in (None, os.getppid()):
+        interrupts.check()
         job = _take(left, plan, store, place)
         done += job is not None
         left = [each for each in left if not each.is_done(store)]
@@ -109,3 +111,4 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
             process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
+            process.wait()

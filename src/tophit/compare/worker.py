@@ -13,8 +13,7 @@ from tophit.errors import Interrupted, TophitError
 
 def main() -> None:
     """Work until nothing is left; a signal stops after the current step, with a checkpoint."""
-    interrupts.watch()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(Interrupted.exit_code))
+    interrupts.watch(signal.SIGINT, signal.SIGTERM)
     try:
         folder, storage, parent = sys.argv[1:]
         work(folder, storage, int(parent))
