@@ -9,9 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
+from screenshots import FLAGS, HERE, open_screen
 
-HERE = Path(__file__).parent
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
 SHOTS = {  # the part that is shown, the colours, whether on a phone
     "report": ("report", "light", False),
     "report-galleries": ("galleries", "light", False),
@@ -42,14 +41,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for name in wanted or SHOTS:
             part, scheme, phone = SHOTS[name]
-            size = {"width": 390, "height": 780} if phone else {"width": 1280, "height": 860}
-            context = browser.new_context(
-                viewport=size,  # type: ignore[arg-type]
-                color_scheme=scheme,  # type: ignore[arg-type]
-                is_mobile=phone,
-                has_touch=phone,
-                device_scale_factor=2 if phone else 1,
-            )
+            context = open_screen(browser, scheme, phone, (1280, 860))
             page = context.new_page()
             page.goto(Path(report).absolute().as_uri())
             page.locator("html[data-ready]").wait_for(state="attached", timeout=120_000)

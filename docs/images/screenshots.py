@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 HERE = Path(__file__).parent
 FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync"]
@@ -32,6 +32,18 @@ def point_at(page: Page) -> None:
     page.locator(".hint img").wait_for()
 
 
+def open_screen(browser: Browser, scheme: str, phone: bool, size: tuple[int, int]) -> BrowserContext:
+    """Return a phone's screen, or a desktop's of this size."""
+    width, height = (390, 780) if phone else size
+    return browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        is_mobile=phone,
+        has_touch=phone,
+        device_scale_factor=2 if phone else 1,
+    )
+
+
 def main() -> None:
     """Draw all, or those named after the address."""
     address, *wanted = sys.argv[1:]
@@ -39,14 +51,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         for name in wanted or SHOTS:
             path, scheme, phone = SHOTS[name]
-            size = {"width": 390, "height": 780} if phone else {"width": 1360, "height": 850}
-            context = browser.new_context(
-                viewport=size,  # type: ignore[arg-type]
-                color_scheme=scheme,  # type: ignore[arg-type]
-                is_mobile=phone,
-                has_touch=phone,
-                device_scale_factor=2 if phone else 1,
-            )
+            context = open_screen(browser, scheme, phone, (1360, 850))
             page = context.new_page()
             page.goto(address + path)
             page.locator("main :is(.card, .ranked, .map-facts, .strip)").first.wait_for(timeout=120_000)

@@ -317,9 +317,8 @@ def test_a_killed_writer_and_server_lose_nothing_acknowledged(place: Place) -> N
         start = last + 1
 
 
+@pytest.mark.parametrize("place", ["milvus", "pgvector"], indirect=True)  # a local index has no server
 def test_an_open_index_outlives_its_server(place: Place) -> None:
-    if place.engine == "local":
-        pytest.skip("a local index has no server")
     vectors = vectors_of(10)
     with place.create() as index:
         index.upsert([str(i) for i in range(10)], vectors)
