@@ -126,6 +126,21 @@ def test_an_interrupted_comparison_gives_what_one_without_interruption_gives(tmp
     assert not list((parts.folder / "work").rglob("*.pt"))
 
 
+def test_what_a_worker_left_that_was_killed_after_its_result_is_cleared(tmp_path: Path, toy_data: str) -> None:
+    plan, store = toy_plan(toy_data, seeds=1, epochs=1), Store(tmp_path / "parts")
+    store.begin(plan)
+    work(store.folder)
+    first, second, *_ = jobs_of(plan)
+    for job in (first, second):
+        left = store.work_path(job.name, job.label)
+        left.mkdir(parents=True)
+        (left / "checkpoint.pt").write_bytes(b"left behind")
+    with store.lock(second.name, second.label):  # another worker has just written its result, and clears it itself
+        assert work(store.folder) == 0
+    assert not store.work_path(first.name, first.label).exists()
+    assert store.work_path(second.name, second.label).exists()
+
+
 def test_ctrl_c_stops_the_workers_and_the_command_continues(tmp_path: Path, toy_data: str) -> None:
     class Impatient(View):
         def track(self, description: str):

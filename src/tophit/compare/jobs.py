@@ -66,7 +66,12 @@ def do_job(job: Job, plan: Plan, store: Store, storage: str) -> None:
         _do_trial(job, plan, store, storage, work)
     else:
         _do_seed(job, plan, store, work)
-    shutil.rmtree(work, ignore_errors=True)
+    clear_work(job, store)
+
+
+def clear_work(job: Job, store: Store) -> None:
+    """Delete the run of a finished job: its result is all that is kept."""
+    shutil.rmtree(store.work_path(job.name, job.label), ignore_errors=True)
 
 
 def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tophit import interrupts
-from tophit.compare.jobs import Job, do_job, is_ready, jobs_of
+from tophit.compare.jobs import Job, clear_work, do_job, is_ready, jobs_of
 from tophit.compare.plan import Plan
 from tophit.compare.store import Store
 from tophit.errors import Interrupted, TophitError
@@ -29,7 +29,9 @@ def work(folder: str | Path, storage: str | None = None, parent: int | None = No
     store = Store(Path(folder))
     plan = store.plan()
     place = storage or default_storage(store)
-    left = [job for job in jobs_of(plan) if not job.is_done(store)]
+    jobs = list(jobs_of(plan))
+    _tidy(jobs, store)
+    left = [job for job in jobs if not job.is_done(store)]
     done = 0
     while left and parent in (None, os.getppid()):
         interrupts.check()
@@ -44,6 +46,15 @@ def work(folder: str | Path, storage: str | None = None, parent: int | None = No
 def default_storage(store: Store) -> str:
     """Return where Optuna keeps its trials: a journal in the comparison's folder, which machines may share."""
     return str(store.folder / "search.journal")
+
+
+def _tidy(jobs: list[Job], store: Store) -> None:
+    """Delete what a process left that was killed after it had written a job's result."""
+    for job in jobs:
+        if job.is_done(store) and store.work_path(job.name, job.label).is_dir():
+            with store.lock(job.name, job.label) as mine:
+                if mine:
+                    clear_work(job, store)
 
 
 def _take(left: list[Job], plan: Plan, store: Store, storage: str) -> Job | None:

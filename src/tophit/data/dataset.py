@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,7 @@ from tophit.data.views import Augmentation, training_pixels
 from tophit.errors import TophitError
 
 Key = int | tuple[int, int]  # a row, or an epoch and a row
+_TOLD_WITHIN = 5.0  # seconds in which the signal of a dead worker arrives, on any machine
 _PATIENCE = 600.0  # seconds to wait for a batch before reading counts as stuck
 
 
@@ -131,8 +133,14 @@ class ImageLoader:
         assert self.loader is not None, "the loader is closed"
         self.batches.keys = [[(epoch, row) for row in rows] for rows in batches]
         try:
-            for batch in self.loader:
-                yield normalised(batch, self.dataset.preprocessing)
+            try:
+                for batch in self.loader:
+                    yield normalised(batch, self.dataset.preprocessing)
+            except (ConnectionError, EOFError):
+                # The worker is dying. torch tells of its end by a signal handler, whose error ends this sleep at once;
+                # without it that error would strike later, wherever the program is by then.
+                time.sleep(_TOLD_WITHIN)
+                raise
         except (RuntimeError, ConnectionError, EOFError) as error:
             raise explained(error) from error
 
