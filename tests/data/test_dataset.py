@@ -139,8 +139,8 @@ def test_no_process_is_left_when_a_loader_is_closed_or_forgotten(rows: list[Imag
 
 
 @pytest.fixture
-def within_a_minute() -> Iterator[None]:
-    timer = threading.Timer(60, lambda: os.kill(os.getpid(), signal.SIGALRM))
+def within_minutes() -> Iterator[None]:
+    timer = threading.Timer(300, lambda: os.kill(os.getpid(), signal.SIGALRM))
     timer.start()
     yield
     timer.cancel()
@@ -148,7 +148,7 @@ def within_a_minute() -> Iterator[None]:
 
 # torch tells of a dead worker by a signal handler, whose error may strike inside any ``__del__`` and be lost there.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("within_minutes")
 def test_a_killed_worker_is_told_in_a_sentence(rows: list[ImageRow]) -> None:
     before = set(multiprocessing.active_children())
     loader = ImageLoader(ImageDataset(rows, VIEW, AUGMENTATION), 1)
@@ -168,7 +168,7 @@ def test_a_killed_worker_is_told_in_a_sentence(rows: list[ImageRow]) -> None:
     loader.close()
 
 
-@pytest.mark.usefixtures("within_a_minute")
+@pytest.mark.usefixtures("within_minutes")
 def test_ctrl_c_does_not_end_workers(rows: list[ImageRow]) -> None:
     before = set(multiprocessing.active_children())
     loader = ImageLoader(ImageDataset(rows, VIEW), 1)

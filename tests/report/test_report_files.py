@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.report.reported import DUPLICATE, MISLABELLED, Reported, small_recipe
+from tests.report.reported import DUPLICATE, MISLABELLED, Opened, Reported, small_recipe
 
 from conftest import draw_picture
 from tophit.data.manifest import ImageRow
@@ -151,7 +151,7 @@ def test_roles_divide_the_report_into_queries_and_gallery(tmp_path: Path) -> Non
         assert len(query["sides"][0]["items"]) == 8
 
 
-def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path) -> None:
+def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path, opened: Opened) -> None:
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(8), 6)
     features = random.normal(size=(8, 12))[labels] + random.normal(size=(48, 12))
@@ -162,6 +162,9 @@ def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path) ->
     written = make_report(tmp_path / "run")
     assert written.page == tmp_path / "run" / "report.html"
     assert any("no pictures" in note for note in content_of(written.page)["notes"])
+    frame = opened(written.page).locator("#galleries .cell .frame").first.bounding_box()
+    assert frame is not None
+    assert frame["height"] < frame["width"] / 2  # a label's box, not the place of a picture
 
 
 def test_places_that_can_not_be_written_are_refused_before_the_work(reported: Reported, tmp_path: Path) -> None:

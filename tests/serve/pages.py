@@ -57,8 +57,9 @@ def browser() -> "Iterator[Browser]":
     path = os.environ.get("TOPHIT_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
     if path is None:
         pytest.fail("There is no Chromium; make browser installs it.")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)  # a busy machine is no failure
     with sync_playwright() as playwright:
         made = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield made
@@ -77,7 +78,7 @@ def page(browser: "Browser", server: Server) -> "Iterator[Page]":
     """A page on which no script may fail and no other host be asked."""
     context = browser.new_context(base_url=server.url, viewport={"width": 1200, "height": 900})
     made = context.new_page()
-    made.set_default_timeout(15_000)
+    made.set_default_timeout(60_000)
     wrong: list[str] = []
     made.on("pageerror", lambda error: wrong.append(str(error)))
     made.on("console", lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None)

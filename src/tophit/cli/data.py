@@ -74,7 +74,8 @@ def data_check(
     problems = check_manifest(manifest, TerminalView(errors).track("Checking"))
     if out is not None:
         write_problems(problems, out)
-    table = Table("problem", "row", "detail", title=f"{len(manifest)} images, {len(problems)} problems")
+    found = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    table = Table("problem", "row", "detail", title=f"{len(manifest)} images, {found}")
     for problem in problems[:200]:
         table.add_row(problem.kind, ", ".join(map(str, problem.rows[:6])), escape(problem.detail))
     if problems:

@@ -46,7 +46,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_STOPPED = "Stopped. Type the same command again to continue: what was finished is kept."
+_STOPPED = "Stopped. What had been finished before is kept; type the same command again to go on."
 _IS_FIRST = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started; only it prints results
 console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)

@@ -34,7 +34,8 @@ def explain(problem: dict[str, Any]) -> str:
 
 
 def _nearest(word: Any, choices: Sequence[str]) -> str:
-    near = difflib.get_close_matches(str(word), choices, 1)
+    by_initials = [choice for choice in choices if "".join(part[0] for part in choice.split("-") if part) == word]
+    near = by_initials or difflib.get_close_matches(str(word), choices, 1)
     return f" Did you mean '{near[0]}'?" if near else ""
 
 

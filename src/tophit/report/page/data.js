@@ -15,6 +15,8 @@ export function source(number) {
   if (data == null) return null;
   return pictures.folder ? `${pictures.folder}/${data}` : `data:image/webp;base64,${data}`;
 }
+/** Whether any image can be seen; a report of a feature file has none. */
+export const hasPictures = pictures.data.some((data) => data != null);
 export const labelOf = (number) => pictures.labels[pictures.label[number]];
 export const nameOf = (number) => pictures.name[number];
 

@@ -2,7 +2,7 @@
 import { render } from "preact";
 import { html } from "./html.js";
 import "@preact/signals"; // components follow the signals that they read
-import { content } from "./data.js";
+import { content, hasPictures } from "./data.js";
 import { Drawings, Hero, Metrics } from "./overview.js";
 import { Galleries, Pairs, WonAndLost } from "./galleries.js";
 import { EmbeddingMap } from "./map.js";
@@ -31,6 +31,7 @@ function Report() {
     </main>`;
 }
 
+document.getElementById("report").classList.toggle("without-pictures", !hasPictures);
 render(html`<${Report} />`, document.getElementById("report"));
 
 // On paper nothing can be opened, so all is open.
