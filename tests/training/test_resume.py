@@ -47,10 +47,14 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )
 
 
+def logged_steps(run: Path) -> int:
+    log = run / "metrics.jsonl"
+    return log.read_text().count('"loss"') if log.exists() else 0
+
+
 def wait_for_steps(process: subprocess.Popen[str], run: Path, steps: int) -> None:
     """Wait until the run has logged so many steps; it flushes its log at every checkpoint."""
-    log = run / "metrics.jsonl"
-    while not log.exists() or log.read_text().count('"loss"') < steps:
+    while logged_steps(run) < steps:
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
 
@@ -69,8 +73,13 @@ MINED = {"loss": "margin", "miner": "soft-hard"}
 
 @pytest.mark.parametrize(
     ("trainable", "method"),
-    [("all", {}), ("head", {}), ("all", PROJECTION), ("head", PROJECTION), ("head", MINED)],
-    ids=["all", "head", "all-projection", "head-projection", "head-mined"],
+    [
+        pytest.param("all", {}, id="all"),
+        pytest.param("head", {}, id="head"),
+        pytest.param("head", PROJECTION, id="head-projection"),
+        pytest.param("all", PROJECTION, id="all-projection", marks=pytest.mark.slow),
+        pytest.param("head", MINED, id="head-mined", marks=pytest.mark.slow),
+    ],
 )
 def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(
     recipe: Callable[..., Path], tmp_path: Path, tophit: Callable, trainable: str, method: dict[str, Any]
@@ -94,18 +103,21 @@ def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(
     assert_same_run(tmp_path / "whole", killed)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_stops_cleanly_and_says_how_to_resume(
-    recipe: Callable[..., Path], tmp_path: Path, tophit: Callable, number: int
+def test_ctrl_c_and_sigterm_stop_cleanly_and_say_how_to_resume(
+    recipe: Callable[..., Path], tmp_path: Path, tophit: Callable
 ) -> None:
     run = tmp_path / "stopped"
-    process = start(recipe("all"), "--run", run)
-    wait_for_steps(process, run, 3)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 130
-    assert f"Continue with: tophit train --resume {run}" in errors.replace("\n", " ")
-    assert "Traceback" not in errors
+    arguments: list[object] = [recipe("all"), "--run", run]
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before = logged_steps(run)
+        process = start(*arguments)
+        wait_for_steps(process, run, before + 3)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 130
+        assert f"Continue with: tophit train --resume {run}" in errors.replace("\n", " ")
+        assert "Traceback" not in errors
+        arguments = ["--resume", run]
     tophit("train", "--resume", run, **ONE_THREAD)
     tophit("train", tmp_path / "recipe.yaml", "--run", tmp_path / "whole", **ONE_THREAD)
     assert_same_run(tmp_path / "whole", run)
