@@ -1,6 +1,7 @@
 """docs/claims.md: every claim on every data set, from the runs that are finished."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tophit.evaluation import retrieval_metrics
 from tophit.files import write_text
 
 _DOUBT = 0.05
+_YES, _NO, _OPEN = "**yes**", "**no**", "?"
 _SEEDS = 10  # that the page is meant to have
 _NOTE = {
     "cub": "a linear head to 512 on 256 components of frozen EfficientNet-Lite0 features, 224 pixels",
@@ -59,17 +61,28 @@ class Set:
         return sum(result.get("processor_seconds", 0) for result in results if result) / 60
 
 
+class Judged:
+    """A paper's claims on every set: the differences found, and the verdicts, by the set's title."""
+
+    def __init__(self, paper: Paper, sets: list[Set]) -> None:
+        self.paper = paper
+        self.found = {each.title: [each.difference(claim) for claim in paper.claims] for each in sets}
+        self.verdicts = {each.title: _verdicts(self.found[each.title], len(each.seeds)) for each in sets}
+
+    def by_claim(self) -> list[tuple[str, ...]]:
+        """Return for each claim its verdicts on all sets."""
+        return list(zip(*self.verdicts.values(), strict=True))
+
+
 def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], times: Path, path: Path) -> None:
     """Write the page; ``times`` says how long each round of runs took."""
     sets = [Set(store, titles[key], _NOTE[key]) for key, store in stores.items() if store.plan_path.is_file()]
     sets = [each for each in sets if each.seeds]
-    lines = [*_head(sets), "", _time_taken(sets, times), *_unfinished(sets, list(titles.values()))]
-    tally: dict[str, int] = {}
-    sections = []
-    for paper in PAPERS:
-        sections += _section(paper, sets, tally)
-    lines += ["", "Verdicts: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(tally.items())) + ".", ""]
-    write_text(path, "\n".join([*lines, *sections]).rstrip() + "\n")
+    judged = [Judged(paper, sets) for paper in PAPERS]
+    lines = [*_head(sets), "", _time_taken(sets, times), *_unfinished(sets, list(titles.values())), "", *_short(judged)]
+    for each in judged:
+        lines += _section(each, sets)
+    write_text(path, "\n".join(lines).rstrip() + "\n")
     print(f"Written: {path}")
 
 
@@ -140,9 +153,40 @@ def _unfinished(sets: list[Set], titles: list[str]) -> list[str]:
     ]
 
 
-def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
-    found = {each.title: [each.difference(claim) for claim in paper.claims] for each in sets}
-    verdicts = {each.title: _verdicts(found[each.title], len(each.seeds)) for each in sets}
+def _short(judged: list[Judged]) -> list[str]:
+    """Return the overview: how the claims of each paper came out over all sets, and those that are safest."""
+    tally = Counter(mark for each in judged for marks in each.verdicts.values() for mark in marks)
+    lines = [
+        "## In short",
+        "",
+        f"Of {tally.total()} verdicts {tally[_YES]} support a claim, {tally[_NO]} say the opposite, {tally[_OPEN]} are "
+        "open. By paper, over all sets:",
+        "",
+        "| paper | claims | supported, nowhere the opposite | some of both | the opposite, nowhere supported | open |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    safe = []
+    for each in judged:
+        marks = each.by_claim()
+        kinds = Counter((_YES in found, _NO in found) for found in marks)
+        order = [(True, False), (True, True), (False, True), (False, False)]
+        counts = [str(kinds[kind]) for kind in order]
+        lines.append(f"| {each.paper.title} | {len(marks)} | " + " | ".join(counts) + " |")
+        safe += [
+            _name(claim)
+            for claim, found in zip(each.paper.claims, marks, strict=True)
+            if found.count(_YES) > len(found) / 2 and _NO not in found
+        ]
+    listed = "; ".join(safe) if safe else "none"
+    return [*lines, "", f"Supported on most sets and the opposite on none: {listed}.", ""]
+
+
+def _name(claim: Claim) -> str:
+    return f"{claim.better} > {claim.worse}" + ("" if claim.metric == "recall@1" else f" ({claim.metric})")
+
+
+def _section(judged: Judged, sets: list[Set]) -> list[str]:
+    paper, found, verdicts = judged.paper, judged.found, judged.verdicts
     heads = ["claim", *found, "the paper"]
     lines = [
         f"## {paper.title}",
@@ -153,16 +197,13 @@ def _section(paper: Paper, sets: list[Set], tally: dict[str, int]) -> list[str]:
         "| --- |" + " --- |" * (len(heads) - 1),
     ]
     for number, claim in enumerate(paper.claims):
-        name = f"{claim.better} > {claim.worse}" + ("" if claim.metric == "recall@1" else f" ({claim.metric})")
         cells = [f"{_signed(found[title][number])} {verdicts[title][number]}" for title in found]
-        lines.append("| " + " | ".join([name, *cells, claim.paper]) + " |")
-    words = {"**yes**": "supported", "**no**": "not supported", "?": "undecided"}
+        lines.append("| " + " | ".join([_name(claim), *cells, claim.paper]) + " |")
+    words = {_YES: "supported", _NO: "not supported", _OPEN: "undecided"}
     summary = []
     for title, each in verdicts.items():
         counts = [f"{each.count(mark)} {word}" for mark, word in words.items() if mark in each]
         summary.append(f"{title}: {', '.join(counts)}")
-        for mark in each:
-            tally[words[mark]] = tally.get(words[mark], 0) + 1
     means = _means(paper, sets)
     return [*lines, "", ". ".join(summary) + ".", "", f"In the paper: {paper.differs}", "", *means, ""]
 
@@ -182,7 +223,7 @@ def _verdicts(estimates: list[Estimate], seeds: int) -> list[str]:
     """Return the verdict of each claim; one seed decides nothing, since it does not show how seeds differ."""
     adjusted = holm([each.p for each in estimates])
     return [
-        "?" if p > _DOUBT or seeds < 2 else "**yes**" if each.mean > 0 else "**no**"
+        _OPEN if p > _DOUBT or seeds < 2 else _YES if each.mean > 0 else _NO
         for each, p in zip(estimates, adjusted, strict=True)
     ]
 

@@ -111,6 +111,21 @@ def test_what_was_deleted_or_replaced_since_is_not_found(tmp_path: Path, vectors
         assert index.verify() == []
 
 
+@pytest.mark.parametrize("kind", ["auto", "hnsw"])
+def test_where_all_neighbours_were_deleted_farther_items_are_found(tmp_path: Path, vectors: Any, kind: str) -> None:
+    stored, groups, queries = vectors
+    near = np.argsort(-(queries[:6] @ stored.T), axis=1)[:, :400]
+    with filled(tmp_path, stored, groups, kind=kind, recall=0.9) as index:
+        dead = np.unique(near)
+        index.delete([str(i) for i in dead])
+        alive = set(range(COUNT)) - set(dead.tolist())
+        for some in (queries[:6], queries[:1]):
+            found = index.search(some, 10)
+            assert [len(hits) for hits in found] == [10] * len(some)
+            assert index.nearest(some, 10)[0] == [[hit.id for hit in hits] for hits in found]
+            assert all(int(hit.id) in alive for hits in found for hit in hits)
+
+
 def test_many_small_writes_become_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tophit.search.local import engine
 

@@ -25,11 +25,12 @@ class Approximate:
         self.is_ivf = isinstance(index, faiss.IndexIVF)
         self.most_effort = index.nlist if self.is_ivf else 4096
         self._live: Any = None
+        self._live_count: int = index.ntotal
         self._params: dict[int, Any] = {}
 
     def keep(self, live: np.ndarray) -> None:
         """Leave out the rows that are not alive."""
-        self._live = _selector(live)
+        self._live, self._live_count = _selector(live), int(live.sum())
         self._params.clear()
 
     def can_search(self, rows: np.ndarray | None) -> bool:
@@ -41,10 +42,15 @@ class Approximate:
 
     def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         """Return at least k candidates' rows for each query; -1 for none. All live ones, or some rows, are searched."""
-        effort, candidates = self._plan(k, 1.0 if rows is None else self.index.ntotal / len(rows))
-        if rows is None:
-            return self.candidates(queries, effort, candidates)
-        return self._filtered(queries, effort, candidates, rows)
+        allowed = self._live_count if rows is None else len(rows)
+        effort, candidates = self._plan(k, self.index.ntotal / allowed)
+        count = min(candidates, allowed)
+        if rows is not None:
+            return self._filtered(queries, effort, count, rows)
+        found = self.candidates(queries, effort, count)
+        if found[:, -1].min(initial=0) < 0:  # where the neighbours are dead
+            self._settle(queries, found, effort, self._live, np.flatnonzero(found[:, -1] < 0))
+        return found
 
     def candidates(self, queries: np.ndarray, effort: int, count: int) -> np.ndarray:
         """Return so many candidates' rows for each query, looked for with an effort."""
@@ -53,19 +59,22 @@ class Approximate:
         return self._search(queries, min(count, self.index.ntotal), self._params[effort])
 
     def _filtered(self, queries: np.ndarray, effort: int, count: int, rows: np.ndarray) -> np.ndarray:
-        """Probe twice as many lists until the results stop changing: the allowed rows may be far from the query."""
+        """Look harder until the results stop changing: the allowed rows may be far from the query."""
         mask = np.zeros(self.index.ntotal, bool)
         mask[rows] = True
         allowed = _selector(mask)
         found = self._search(queries, count, self._parameters(effort, allowed))
-        unsure = np.arange(len(queries))
+        self._settle(queries, found, effort, allowed, np.arange(len(queries)))
+        return found
+
+    def _settle(self, queries: np.ndarray, found: np.ndarray, effort: int, allowed: Any, unsure: np.ndarray) -> None:
+        """Search for the unsure queries with twice the effort until their candidates are complete and stop changing."""
         while len(unsure) and effort < self.most_effort:
             effort = min(2 * effort, self.most_effort)
-            again = self._search(queries[unsure], count, self._parameters(effort, allowed))
+            again = self._search(queries[unsure], found.shape[1], self._parameters(effort, allowed))
             changed = (again != found[unsure]).any(axis=1) | (again[:, -1] < 0)
             found[unsure] = again
             unsure = unsure[changed]
-        return found
 
     def _search(self, queries: np.ndarray, count: int, parameters: Any) -> np.ndarray:
         # faiss.contrib.torch_utils, which pytorch-metric-learning imports, puts a search without parameters in the

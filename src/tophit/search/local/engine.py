@@ -134,12 +134,19 @@ class LocalEngine:
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
         with self._reading():
-            found = self._nearest(queries, k, where)
+            found = self._nearest(queries, k, where, with_keys=with_metadata)
             if not with_metadata:
-                return [[Hit(rank, score, one, {}) for rank, (score, one, _) in _ranked(hits)] for hits in found]
-            metadata = self._state.database.metadata(list({key for hits in found for key in hits.keys}))
+                return [
+                    [Hit(rank, *one, {}) for rank, one in enumerate(zip(scores, ids, strict=True), 1)]
+                    for scores, ids in zip(found.scores, found.ids, strict=True)
+                ]
+            metadata = self._state.database.metadata(list({key for keys in found.keys for key in keys}))
         return [
-            [Hit(rank, score, one, dict(metadata[key])) for rank, (score, one, key) in _ranked(hits)] for hits in found
+            [
+                Hit(rank, score, one, dict(metadata[key]))
+                for rank, (score, one, key) in enumerate(zip(*hits, strict=True), 1)
+            ]
+            for hits in zip(*found, strict=True)
         ]
 
     def nearest(
@@ -147,14 +154,15 @@ class LocalEngine:
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Return ids and scores of up to k items nearest to each query, best first: what is least to be made."""
         with self._reading():
-            found = self._nearest(queries, k, where)
-        return [hits.ids for hits in found], [hits.scores for hits in found]
+            found = self._nearest(queries, k, where, with_keys=False)
+        return found.ids, found.scores
 
-    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition]) -> list[parts.Found]:
+    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> parts.Found:
         selection = self._select(where)
-        found: list[parts.Found] = []
+        found = parts.Found([], [], [])
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            found += parts.nearest(self._state.parts(), queries[start : start + _QUERIES_AT_ONCE], k, selection)
+            some = queries[start : start + _QUERIES_AT_ONCE]
+            found.extend(parts.nearest(self._state.parts(), some, k, selection, with_keys))
         return found
 
     def count(self, where: Sequence[Condition] = ()) -> int:
@@ -347,10 +355,6 @@ def _describe(segment: Segment) -> dict[str, Any]:
     measured = {f"recall@{k}": facts.tuning[k]["recall"] for k in ("10", "100")}
     effort = {f"effort@{k}": facts.tuning[k]["effort"] for k in ("10", "100")}
     return {"count": facts.count, "kind": facts.kind, **measured, **effort, "sample": facts.tuning["sample"]}
-
-
-def _ranked(found: parts.Found) -> Iterator[tuple[int, tuple[float, str, int]]]:
-    return enumerate(zip(*found, strict=True), 1)
 
 
 def _ascending(items: Sequence[tuple[int, str]]) -> np.ndarray:

@@ -107,8 +107,16 @@ class Segment:
 
     def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
-        if self.approximate is not None and self.approximate.can_search(rows):
-            return self.approximate.search(queries, k, rows)
+        if self.approximate is None or not self.approximate.can_search(rows):
+            return self._scan(queries, k, rows)
+        found = self.approximate.search(queries, k, rows)
+        if not self.approximate.is_ivf:  # a walk through HNSW's graph may not get out of a neighbourhood of dead rows
+            short = np.flatnonzero(found[:, -1] < 0)
+            if len(short):
+                found[short] = self._scan(queries[short], found.shape[1], rows)
+        return found
+
+    def _scan(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
         if rows is None and self._live is not None:
             rows = np.flatnonzero(self._live)
         return scan(queries, self.vectors, k, rows)
