@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import psycopg
@@ -56,6 +57,23 @@ def test_a_database_without_the_extension(postgres_server: PostgresServer) -> No
     address = postgres_server.server.get_uri("bare").replace("//postgres:", "//guest:")
     with pytest.raises(TophitError, match=r"let an administrator run: CREATE EXTENSION vector"):
         Index.create(address, 3, engine="pgvector")
+
+
+def test_a_rare_filter_on_hnsw_of_pgvector_is_exact(postgres_server: PostgresServer) -> None:
+    random = np.random.default_rng(0)
+    groups = random.integers(0, 100, 5000)
+    vectors = random.normal(size=(100, 16))[groups] + 0.2 * random.normal(size=(5000, 16))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    with Index.create(postgres_server.address, 16, engine="pgvector", table="rare", index="hnsw") as index:
+        index.upsert([str(i) for i in range(5000)], vectors, [{"part": i % 100} for i in range(5000)])
+        index.compact()
+        # As with a larger table: the planner takes the graph where it may, and a walk along it ends early.
+        for setting in ("hnsw.max_scan_tuples = 200", "enable_bitmapscan = off", "enable_seqscan = off"):
+            cast("Any", index.engine)._connection.execute(f"SET {setting}")
+        chosen = np.arange(7, 5000, 100)  # of other groups than the query's, mostly
+        nearest = chosen[np.argsort(-(vectors[:40] @ vectors[chosen].T), axis=1)[:, :10]]
+        found = index.search(vectors[:40], 10, {"part": 7})
+        assert [[int(hit.id) for hit in hits] for hits in found] == nearest.tolist()
 
 
 def test_hnsw_of_pgvector_keeps_recall_under_filters(postgres_server: PostgresServer) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _ENGINE = "pgvector"
 _STARTING_SECONDS = 20  # how long to wait for a server that says it is starting up
 _MOST_HNSW_DIMENSIONS = 2000  # of pgvector's HNSW over float32
+_EXACT_ROWS = 50_000  # up to so many allowed items a filtered search compares them all, as the local engine does
 
 
 class PgvectorEngine:
@@ -98,9 +99,11 @@ class PgvectorEngine:
         """Return up to k nearest items of each query (Q, dim), among those that meet every condition."""
         condition, values = _where_clause(where)
         metadata = "metadata" if with_metadata else "'{{}}'::jsonb"
+        # The graph's index knows the order by a distance, not by a sum: with one, all allowed items are compared.
+        distance = "0 + (vector <#> %s::vector)" if self._allows_few(where) else "vector <#> %s::vector"
         statement = (
             f"SELECT id, -(vector <#> %s::vector), {metadata} FROM {{table}}{condition} "
-            "ORDER BY vector <#> %s::vector, id LIMIT %s"
+            f"ORDER BY {distance}, id LIMIT %s"
         )
         answers: list[list[Hit]] = []
         for query in np.atleast_2d(queries):
@@ -113,6 +116,14 @@ class PgvectorEngine:
         """Return how many items meet every condition."""
         condition, values = _where_clause(where)
         return self._one("SELECT count(*) FROM {table}" + condition, values)
+
+    def _allows_few(self, where: Sequence[Condition]) -> bool:
+        """Say whether a filter leaves so few items that the way along the graph would lose more than it saves."""
+        if self.kind != "hnsw" or not where:
+            return False
+        condition, values = _where_clause(where)
+        some = f"SELECT count(*) FROM (SELECT 1 FROM {{table}}{condition} LIMIT %s) AS allowed"
+        return self._one(some, [*values, _EXACT_ROWS + 1]) <= _EXACT_ROWS
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
         """Go through all items in batches, in the order of their ids; each batch is a query of its own."""
