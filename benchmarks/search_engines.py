@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--only", nargs="+", help="engines to measure, by their names in the table")
     arguments = parser.parse_args()
     vectors = clustered(arguments.count, arguments.dim)
     queries = vectors[:: max(1, arguments.count // arguments.queries)][: arguments.queries]
@@ -83,6 +84,8 @@ def main() -> None:
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, engines(Path(name), arguments.dim) as made:
         for engine, create in made.items():
+            if arguments.only and engine not in arguments.only:
+                continue
             with create() as index:
                 results[engine] = measure(index, vectors, queries)
     columns = list(next(iter(results.values())))
