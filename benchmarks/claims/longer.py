@@ -2,11 +2,12 @@
 
     python -m benchmarks.claims.longer runs/claims/omniglot --epochs 24 --candidates ProxyAnchor MPA MPA-DW MPA-AP
 
-Prints the mean recall@1 on the test classes over some seeds, after the claims' own epochs and after more; losses with
-searched settings have those that the claims found.
+Prints the mean recall@1 on the test classes over some seeds, after the claims' own epochs and after more, and keeps
+them for the page (``python -m benchmarks.claims --report-only``). Searched settings are those that the claims found.
 """
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import numpy as np
 from tophit.compare import Plan, Store
 from tophit.compare.plan import recipe_of
 from tophit.training import train
+
+LONGER = "longer.jsonl"  # what was found, a line for each candidate
 
 
 def main() -> None:
@@ -34,6 +37,9 @@ def main() -> None:
         before = [result["metrics"]["recall@1"] for result in found]
         after = [_trained(longer, name, seed, result["settings"]) for seed, result in enumerate(found)]
         print(f"{name} | {100 * np.mean(before):.1f} | {100 * np.mean(after):.1f}", flush=True)
+        kept = {"candidate": name, "epochs": arguments.epochs, "seeds": arguments.seeds}
+        with (store.folder / LONGER).open("a") as file:
+            file.write(json.dumps({**kept, "before": float(np.mean(before)), "after": float(np.mean(after))}) + "\n")
 
 
 def _trained(plan: Plan, name: str, seed: int, settings: dict[str, object]) -> float:

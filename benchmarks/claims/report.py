@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
+from benchmarks.claims.longer import LONGER
 from tophit.compare import Plan, Store
 from tophit.compare.statistics import ClassTable, Estimate, estimate, holm
 from tophit.compare.summary import common_seeds, table_of
@@ -80,6 +81,7 @@ def write_report(stores: Mapping[str, Store], titles: Mapping[str, str], times: 
     sets = [each for each in sets if each.seeds]
     judged = [Judged(paper, sets) for paper in PAPERS]
     lines = [*_head(sets), "", _time_taken(sets, times), *_unfinished(sets, list(titles.values())), "", *_short(judged)]
+    lines += [line for each in sets for line in _longer(each)]
     for each in judged:
         lines += _section(each, sets)
     write_text(path, "\n".join(lines).rstrip() + "\n")
@@ -179,6 +181,31 @@ def _short(judged: list[Judged]) -> list[str]:
         ]
     listed = "; ".join(safe) if safe else "none"
     return [*lines, "", f"Supported on most sets and the opposite on none: {listed}.", ""]
+
+
+def _longer(found: Set) -> list[str]:
+    """Return a table of the candidates that were trained for longer, if there are any."""
+    path = found.store.folder / LONGER
+    if not path.is_file():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    epochs = found.plan.budget.epochs
+    return [
+        f"## With more epochs on {found.title}",
+        "",
+        f"A net that begins from nothing is far from trained after {epochs} epochs, so a loss that learns slowly looks "
+        "worse than it is. Mean recall@1 of the first seeds (`python -m benchmarks.claims.longer "
+        f"runs/claims/{found.store.folder.name} --epochs N --candidates …`); too few for verdicts:",
+        "",
+        f"| candidate | seeds | after {epochs} epochs | after more |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {row['candidate']} | {row['seeds']} | {100 * row['before']:.1f} | "
+            f"{100 * row['after']:.1f} after {row['epochs']} |"
+            for row in rows
+        ),
+        "",
+    ]
 
 
 def _name(claim: Claim) -> str:
