@@ -1,6 +1,6 @@
 """Draw the pictures of the report that the docs show, from a report of two models.
 
-tophit report runs/multi-proxy --against runs/top-k, then: python docs/images/report_screenshots.py REPORT.html
+tophit report runs/top-k --against runs/multi-proxy, then: python docs/images/report_screenshots.py REPORT.html
 """
 
 import shutil

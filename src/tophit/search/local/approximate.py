@@ -98,7 +98,8 @@ class Approximate:
         factor = small["factor"] if k <= 18 else large["factor"]
         candidates = factor * k
         least = 1 if self.is_ivf else candidates
-        return min(max(math.ceil(effort), least), self.most_effort), candidates
+        effort = math.ceil(round(effort, 1))  # a few dead rows are no reason to look harder
+        return min(max(effort, least), self.most_effort), candidates
 
     def _parameters(self, effort: int, selector: Any) -> Any:
         if self.is_ivf:
