@@ -24,7 +24,11 @@ from tophit.training.run import Run, data_of_run
 
 
 def content_of(page: Path) -> dict[str, Any]:
-    found = re.search(r'id="report-content">(.*?)</script>', page.read_text(encoding="utf-8"))
+    return part_of(page, "content")
+
+
+def part_of(page: Path, name: str) -> dict[str, Any]:
+    found = re.search(rf'id="report-{name}">(.*?)</script>', page.read_text(encoding="utf-8"))
     assert found is not None
     return json.loads(found[1])
 
@@ -155,13 +159,19 @@ def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path, op
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(8), 6)
     features = random.normal(size=(8, 12))[labels] + random.normal(size=(48, 12))
-    np.savez(tmp_path / "features.npz", features=features.astype(np.float32), labels=labels)
+    names = np.repeat(["one.png", "two.png"], 24)  # names may repeat
+    np.savez(tmp_path / "features.npz", features=features.astype(np.float32), labels=labels, names=names)
     recipe = small_recipe(tmp_path / "features.npz", {"name": "proxy-anchor"}, 1)
     fields = recipe.model_copy(update={"embedder": recipe.embedder.model_copy(update={"trainable": "head"})})
     train(fields, tmp_path / "run")
     written = make_report(tmp_path / "run")
     assert written.page == tmp_path / "run" / "report.html"
-    assert any("no pictures" in note for note in content_of(written.page)["notes"])
+    content, pictures = content_of(written.page), part_of(written.page, "pictures")
+    assert any("no pictures" in note for note in content["notes"])
+    of = [pictures["labels"][label] for label in pictures["label"]]
+    for query in content["queries"]:
+        (side,) = query["sides"]
+        assert side["right"] == [of[item] == of[query["picture"]] for item in side["items"]]
     frame = opened(written.page).locator("#galleries .cell .frame").first.bounding_box()
     assert frame is not None
     assert frame["height"] < frame["width"] / 2  # a label's box, not the place of a picture

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.data.manifest import SPLITS, ImageRow, Manifest
+from tophit.data.manifest import FEATURE_FILE, FEATURE_ROW, SPLITS, ImageRow, Manifest
 from tophit.errors import TophitError
 
 SUFFIX = ".npz"
-_FILE, _ROW = "feature_file", "feature_row"  # metadata that leads from a row of a manifest back to its features
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +51,21 @@ def manifest_of_features(path: str | Path) -> Manifest:
 
 def feature_file_of(rows: Sequence[ImageRow]) -> str | None:
     """Return the feature file that rows come from; None for rows of images."""
-    return rows[0].metadata.get(_FILE) if rows else None
+    return rows[0].metadata.get(FEATURE_FILE) if rows else None
 
 
 def features_of_rows(rows: Sequence[ImageRow]) -> np.ndarray:
     """Return the features (N, c) of rows (N) that come from one feature file."""
     file = feature_file_of(rows)
-    if file is None or any(row.metadata.get(_FILE) != file for row in rows):
+    if file is None or any(row.metadata.get(FEATURE_FILE) != file for row in rows):
         raise TophitError("Features of several files, or of files and images, can't be used together.")
-    return read_feature_file(file).features[[row.metadata[_ROW] for row in rows]]
+    return read_feature_file(file).features[[row.metadata[FEATURE_ROW] for row in rows]]
 
 
 @lru_cache(maxsize=4)
 def _manifest(path: Path, found: FeatureFile) -> Manifest:
     rows = (
-        ImageRow(path.parent / name, label, split, metadata={_FILE: str(path), _ROW: number})
+        ImageRow(path.parent / name, label, split, metadata={FEATURE_FILE: str(path), FEATURE_ROW: number})
         for number, (name, label, split) in enumerate(zip(found.names, found.labels, found.splits, strict=True))
     )
     return Manifest(tuple(rows), str(path))

@@ -16,6 +16,8 @@ from tophit.files import replace_file
 
 SPLITS = ("train", "validation", "test")
 ROLES = ("query", "gallery", "both")
+FEATURE_FILE, FEATURE_ROW = "feature_file", "feature_row"
+"""Metadata of a row that stands for a feature of a file: the file, and the feature's number in it."""
 _BOX = ("x1", "y1", "x2", "y2")
 _KNOWN = ("path", "label", "split", "role", *_BOX)
 
@@ -67,8 +69,13 @@ class Manifest:
 
 
 def item_id(row: ImageRow) -> str:
-    """Return what an image is called in an index: its absolute path, with its box if it has one."""
+    """Return what an image is called in an index: its absolute path, with its box if it has one.
+
+    A feature of a file is called by its name and number: names may repeat.
+    """
     path = str(row.path.absolute())
+    if FEATURE_FILE in row.metadata and FEATURE_ROW in row.metadata:
+        return f"{path}#{row.metadata[FEATURE_ROW]}"
     return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
 
 
