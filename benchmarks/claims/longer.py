@@ -33,7 +33,9 @@ def main() -> None:
     longer = plan.model_copy(update={"budget": budget})
     print(f"candidate | {plan.budget.epochs} epochs | {arguments.epochs} epochs (recall@1, {arguments.seeds} seeds)")
     for name in arguments.candidates:
-        found = [(store.result(name, seed) or {}) for seed in range(arguments.seeds)]
+        found = [result for seed in range(arguments.seeds) if "metrics" in (result := store.result(name, seed) or {})]
+        if len(found) < arguments.seeds:
+            raise SystemExit(f"{arguments.folder} has {len(found)} of {arguments.seeds} finished seeds of '{name}'.")
         before = [result["metrics"]["recall@1"] for result in found]
         after = [_trained(longer, name, seed, result["settings"]) for seed, result in enumerate(found)]
         print(f"{name} | {100 * np.mean(before):.1f} | {100 * np.mean(after):.1f}", flush=True)

@@ -97,7 +97,7 @@ def _head(sets: list[Set]) -> list[str]:
         "those): backbone, resolution and training differ, as said below each table.",
         "",
         "Made by this command, which continues where it was stopped (`--report-only` writes the page from what is "
-        "there); every number below comes from it:",
+        "there); every number below comes from it, but for those of longer runs, which name their own command:",
         "",
         "```",
         "python -m benchmarks.claims --cub CUB.npz --cars CARS.npz --omniglot OMNIGLOT.npz --out runs/claims",
@@ -188,7 +188,8 @@ def _longer(found: Set) -> list[str]:
     path = found.store.folder / LONGER
     if not path.is_file():
         return []
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = {line["candidate"]: line for line in lines}.values()  # the last time counts
     epochs = found.plan.budget.epochs
     return [
         f"## With more epochs on {found.title}",
