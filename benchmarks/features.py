@@ -1,4 +1,4 @@
-"""Speed of embedding with a frozen EfficientNet-Lite0 on one thread: every engine against plain eager torch.
+"""Speed of embedding with a frozen EfficientNet-Lite0 on one thread: every runtime against plain eager torch.
 
 Plain eager is the network called as it stands: default layout, gradients recorded. torch-contiguous is the same under
 inference_mode, and has a column of its own. Seconds are the processor's, so that a busy machine does not matter much.
@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks import side_by_side
 from tophit.models import Embedder, build_embedder
-from tophit.models.engines import ContiguousEngine, build_engine, engines_at_hand
+from tophit.models.runtimes import ContiguousRuntime, build_runtime, runtimes_at_hand
 
 BACKBONES = ("efficientnet-lite0",)
 SIZES = {1: 15, 32: 5}  # images in a batch, rounds
@@ -24,17 +24,17 @@ def measure(backbone: str, batch: int, rounds: int, table: Table) -> None:
     embedder = build_embedder(backbone, "pretrained" if "lite" in backbone else "random").eval()
     side = embedder.preprocessing.size
     images = np.random.default_rng(0).normal(size=(batch, 3, side, side)).astype(np.float32)
-    plain = ContiguousEngine(embedder)
-    names = ["torch-contiguous", *(name for name in engines_at_hand() if name != "torch-contiguous")]
-    engines = {name: build_engine(name, embedder) for name in names}
+    plain = ContiguousRuntime(embedder)
+    names = ["torch-contiguous", *(name for name in runtimes_at_hand() if name != "torch-contiguous")]
+    runtimes = {name: build_runtime(name, embedder) for name in names}
     contenders = {"plain eager": lambda: plain.run(torch.from_numpy(images))}
-    contenders |= {name: lambda engine=engine: engine.compute(images) for name, engine in engines.items()}
+    contenders |= {name: lambda runtime=runtime: runtime.compute(images) for name, runtime in runtimes.items()}
     seconds = side_by_side(contenders, rounds, time.process_time)
-    expected = embedded(embedder, engines["torch-contiguous"].compute(images))
+    expected = embedded(embedder, runtimes["torch-contiguous"].compute(images))
     for name, value in seconds.items():
         distance = ""
-        if name in engines:
-            found = embedded(embedder, engines[name].compute(images))
+        if name in runtimes:
+            found = embedded(embedder, runtimes[name].compute(images))
             distance = f"{max(0.0, float(1 - (found * expected).sum(1).min())):.0e}"
         ratios = [f"{seconds[base] / value:.1f}" for base in ("plain eager", "torch-contiguous")]
         table.add_row(backbone, str(batch), name, f"{batch / value:.1f}", *ratios, distance)
@@ -47,7 +47,7 @@ def embedded(embedder: Embedder, features: np.ndarray) -> np.ndarray:
 def main() -> None:
     torch.set_num_threads(1)
     ratios = ("times plain eager", "times inference_mode")
-    table = Table("backbone", "batch", "engine", "images/s", *ratios, "largest cosine distance")
+    table = Table("backbone", "batch", "runtime", "images/s", *ratios, "largest cosine distance")
     for backbone in sys.argv[1:] or BACKBONES:
         for batch, rounds in SIZES.items():
             measure(backbone, batch, rounds, table)

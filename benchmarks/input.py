@@ -19,10 +19,10 @@ from rich.table import Table
 
 from benchmarks import side_by_side
 from tophit.data.dataset import ImageDataset, ImageLoader
-from tophit.data.decoded import DecodedCache
 from tophit.data.manifest import ImageRow
-from tophit.data.preprocessing import Preprocessing
-from tophit.data.views import Augmentation
+from tophit.images.decoded import DecodedCache
+from tophit.images.preprocessing import Preprocessing
+from tophit.images.views import Augmentation
 from tophit.losses import ProxyAnchorLoss
 from tophit.models import build_embedder
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.seeds import interval
-from tophit.data.embedding import embed_rows
 from tophit.data.manifest import ImageRow
+from tophit.embedding.rows import embed_rows
 from tophit.models.embedder import load
 from tophit.recipe import read_recipe
 from tophit.report.label_problems import NEARER, find_label_problems

@@ -11,7 +11,7 @@ from tophit.data.dataset import ImageDataset, image_loader
 from tophit.data.icons import icon_set
 from tophit.evaluation import retrieval_metrics
 from tophit.models import build_embedder
-from tophit.models.engines import build_engine
+from tophit.models.runtimes import build_runtime
 
 METRICS = ("recall@1", "precision@5", "MAP@R", "mAP")
 
@@ -25,9 +25,9 @@ def main() -> None:
     table = Table("precision", *METRICS, "images/s", title=f"{len(rows)} test icons, EfficientNet-Lite0, %")
     found: dict[str, list[float]] = {}
     for precision in ("fp32", "bf16"):
-        engine = build_engine("torch", embedder, precision)
+        runtime = build_runtime("torch", embedder, precision)
         start = time.process_time()
-        features = np.concatenate([engine.compute(images[i : i + 64]) for i in range(0, len(images), 64)])
+        features = np.concatenate([runtime.compute(images[i : i + 64]) for i in range(0, len(images), 64)])
         speed = len(images) / (time.process_time() - start)
         metrics = retrieval_metrics(torch.from_numpy(embedder.embed_arrays(features)), torch.from_numpy(labels))
         found[precision] = [100 * metrics[name] for name in METRICS]

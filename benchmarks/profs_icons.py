@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.seeds import STUDENT_95, interval
-from tophit.data.features import cached_features
 from tophit.data.folders import open_data
+from tophit.embedding.features import cached_features
 from tophit.evaluation import clustering_metrics
 from tophit.models.embedder import load
 from tophit.recipe import read_recipe, table_rows

@@ -38,8 +38,8 @@ def clustered(count: int, dim: int, noise: float = 1.1) -> tuple[np.ndarray, np.
 
 def icon_features() -> tuple[np.ndarray, np.ndarray]:
     """Return the demo set's features of the pretrained network, the last of them as queries."""
-    from tophit.data.embedding import embed_rows
     from tophit.data.icons import icon_set
+    from tophit.embedding.rows import embed_rows
     from tophit.models import build_embedder
 
     vectors = embed_rows(build_embedder(), icon_set().rows).vectors

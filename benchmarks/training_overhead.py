@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from tophit.losses import PNPLoss
-from tophit.methods import Engine, PlainMethod, TrainingBatch
+from tophit.methods import PlainMethod, Stepper, TrainingBatch
 from tophit.models import build_embedder
 from tophit.progress import View
 from tophit.recipe import Recipe, read_recipe
@@ -132,9 +132,9 @@ def step_of_batch(size: int, chunk: int | None) -> float:
     embedder = build_embedder("efficientnet-lite0", "random", dim=128, size=64).eval()
     images, labels = torch.randn(size, 3, 64, 64), torch.arange(size) // 4
     optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-4)
-    engine = Engine(embedder.parameters(), 128, chunk)
+    stepper = Stepper(embedder.parameters(), 128, chunk)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    PlainMethod(embedder, PNPLoss(), optimizer, engine=engine).step(TrainingBatch(images, labels, labels))
+    PlainMethod(embedder, PNPLoss(), optimizer, stepper=stepper).step(TrainingBatch(images, labels, labels))
     return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
 
 

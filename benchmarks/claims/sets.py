@@ -6,9 +6,9 @@ import numpy as np
 from PIL import Image
 
 from tophit.data.feature_files import read_feature_file
-from tophit.data.features import cached_features
 from tophit.data.folders import open_data
 from tophit.data.manifest import ImageRow, Manifest, write_manifest
+from tophit.embedding.features import cached_features
 from tophit.files import replace_file
 from tophit.models.embedder import build_embedder
 

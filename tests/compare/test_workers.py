@@ -19,7 +19,7 @@ from tests.reference.comparisons import toy_plan
 from tophit.compare import Plan, Store
 from tophit.compare.jobs import Job, do_job, jobs_of
 from tophit.compare.run import run_comparison
-from tophit.compare.search import best_settings, make_search
+from tophit.compare.tuning import best_settings, make_search
 from tophit.compare.work import default_storage, run_workers, work
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.progress import View

@@ -15,12 +15,12 @@ import torch
 from PIL import Image
 
 from tophit.data.dataset import ImageDataset, ImageLoader, explained, image_loader
-from tophit.data.decoded import DecodedCache, decoded_cache
 from tophit.data.folders import manifest_from_folder
 from tophit.data.manifest import ImageRow
-from tophit.data.preprocessing import Preprocessing
-from tophit.data.views import Augmentation
 from tophit.errors import TophitError
+from tophit.images.decoded import DecodedCache, decoded_cache
+from tophit.images.preprocessing import Preprocessing
+from tophit.images.views import Augmentation
 
 AUGMENTATION = Augmentation(3, (0.3, 1.0), True, "random-resized")
 VIEW = Preprocessing(size=24)
@@ -91,7 +91,7 @@ def test_a_cache_on_disk_is_found_again_until_a_file_changes(tmp_path: Path, mon
     rows = [ImageRow(path, "a")]
 
     def cached() -> DecodedCache:
-        found = decoded_cache("disk", rows, 32, 0.001)
+        found = decoded_cache("disk", [(row.path, row.box) for row in rows], 32, 0.001)
         assert found is not None
         return found
 
@@ -101,7 +101,7 @@ def test_a_cache_on_disk_is_found_again_until_a_file_changes(tmp_path: Path, mon
     np.testing.assert_array_equal(again.get(0), np.full((4, 5, 3), 7, np.uint8))
     Image.new("RGB", (41, 40), "red").save(path)
     assert cached().get(0) is None
-    assert decoded_cache("none", rows, 32, 1.0) is None
+    assert decoded_cache("none", [], 32, 1.0) is None
 
 
 def test_a_cache_is_whole_with_many_writers_and_survives_pickling() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.reference import set_trees
 
-from tophit.data.decode import read_image
 from tophit.data.folders import open_data
 from tophit.data.manifest import read_manifest
 from tophit.data.sets import SETS, read_set, registry
 from tophit.data.sets.benchmark import Count
 from tophit.errors import TophitError, UsageError
+from tophit.images.decode import read_image
 
 EVERY_TREE = [*set_trees.TREES.items(), ("cars196", set_trees.cars196_devkit)]
 

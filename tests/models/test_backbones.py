@@ -142,6 +142,6 @@ def test_efficientnet_names_a_cat_and_a_cup_of_coffee(name: str, picture: str, r
 
 
 def _picture(array: np.ndarray):
-    from tophit.data.decode import array_to_image
+    from tophit.images.decode import array_to_image
 
     return array_to_image(array)

@@ -8,12 +8,12 @@ import torch
 from PIL import Image
 
 import tophit
-from tophit.data.decode import BadImage
 from tophit.errors import TophitError, UsageError
+from tophit.images.decode import BadImage
 from tophit.models import Embedder, backbone_names, build_embedder, register_backbone
 from tophit.models.backbones import build_backbone
-from tophit.models.engines import OnnxEngine, TorchEngine, feature_engine, onnx_installed
 from tophit.models.pooling import AveragePooling, GeMPooling
+from tophit.models.runtimes import OnnxRuntime, TorchRuntime, choose_runtime, onnx_installed
 from tophit.models.small_net import SmallNet
 
 
@@ -153,7 +153,7 @@ def test_backbones_are_listed_by_pattern_and_misspellings_get_a_hint() -> None:
 
 
 def test_a_user_can_register_a_backbone(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tophit.data.preprocessing import Preprocessing
+    from tophit.images.preprocessing import Preprocessing
     from tophit.models import backbones
 
     monkeypatch.setattr(backbones, "_SPECS", dict(backbones._SPECS))
@@ -173,9 +173,9 @@ def test_gem_lies_between_average_and_maximum_and_is_its_formula() -> None:
 def test_onnxruntime_gives_the_same_features_for_any_batch(backbone: str) -> None:
     network = build_embedder(backbone, "random" if backbone == "small" else "pretrained", "gem", size=64)
     images = np.random.default_rng(0).normal(size=(5, 3, 64, 64)).astype(np.float32)
-    eager = TorchEngine(network).compute(images)
+    eager = TorchRuntime(network).compute(images)
     assert onnx_installed()
-    exported = OnnxEngine(network)
+    exported = OnnxRuntime(network)
     for count in (1, 5):
         np.testing.assert_allclose(exported.compute(images[:count]), eager[:count], rtol=1e-3, atol=1e-4)
 
@@ -183,6 +183,6 @@ def test_onnxruntime_gives_the_same_features_for_any_batch(backbone: str) -> Non
 def test_few_images_are_not_worth_an_export_and_it_can_be_turned_off(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert feature_engine(embedder, images=10).name == "torch"
+    assert choose_runtime(embedder, images=10).name == "torch"
     monkeypatch.setenv("TOPHIT_ONNX", "0")
-    assert feature_engine(embedder, images=10_000).name == "torch"
+    assert choose_runtime(embedder, images=10_000).name == "torch"

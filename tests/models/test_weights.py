@@ -10,8 +10,8 @@ from socketserver import TCPServer
 import pytest
 import torch
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models import backbones, register_backbone
 from tophit.models.backbones import build_backbone
 from tophit.models.small_net import SmallNet

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.reference import set_trees
 
-from tophit.data.embedding import embed_rows
 from tophit.data.sets import read_set
+from tophit.embedding.rows import embed_rows
 from tophit.errors import UsageError
 from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics

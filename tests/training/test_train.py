@@ -18,7 +18,7 @@ from tophit.losses import ProxyAnchorLoss
 from tophit.models import build_embedder
 from tophit.recipe import Recipe, make_recipe
 from tophit.training import resume, train
-from tophit.training.engine import choose_device
+from tophit.training.devices import choose_device
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.optimizer import learning_rate_factor, make_optimizer
 from tophit.training.run import data_of_run

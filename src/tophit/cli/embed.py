@@ -18,9 +18,9 @@ def embed(
     run: RunOption,
     out: Annotated[Path, typer.Option("--out", help="The folder of the vectors.")],
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
-    engine: Annotated[
+    runtime: Annotated[
         str | None,
-        typer.Option("--engine", help="onnxruntime, openvino, torch, torch-contiguous or compiled."),
+        typer.Option("--runtime", "--engine", help="onnxruntime, openvino, torch, torch-contiguous or compiled."),
     ] = None,
     precision: Annotated[str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU has it.")] = "fp32",
     batch: Annotated[int, typer.Option("--batch", min=1, help="Images at a time.")] = 64,
@@ -37,10 +37,10 @@ def embed(
     part = part_of(open_images(data), split)
     import time
 
-    from tophit.data.embed_folder import embed_to_folder
+    from tophit.embedding.folder import embed_to_folder
     from tophit.models import load
     from tophit.progress import TerminalView
-    from tophit.training.engine import choose_device
+    from tophit.training.devices import choose_device
 
     view = TerminalView(console)
     start = time.monotonic()
@@ -49,7 +49,7 @@ def embed(
         part.rows,
         out,
         model=run,
-        engine=engine,
+        runtime=runtime,
         precision=precision,
         batch=batch,
         workers=workers,
@@ -61,5 +61,5 @@ def embed(
     for row, reason in found.bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     rest = "" if found.complete else " Other processes are still at work."
-    took = f"{found.engine}, {time.monotonic() - start:.0f} s"
+    took = f"{found.runtime}, {time.monotonic() - start:.0f} s"
     console.print(f"{found.count} vectors are in {out} ({took}).{rest}", highlight=False, soft_wrap=True)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from tophit.compare.plan import Plan, recipe_of, trial_recipe
-from tophit.compare.search import Trial, best_settings, make_search, read_trials, slots_of
 from tophit.compare.store import Store
+from tophit.compare.tuning import Trial, best_settings, make_search, read_trials, slots_of
 from tophit.errors import Interrupted
 from tophit.progress import View
 from tophit.recipe import Recipe

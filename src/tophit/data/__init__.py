@@ -1,1 +1,1 @@
-"""Data: manifests, folders, the demo set, decoding, preprocessing, cached features."""
+"""Data: manifests, folders, splits, benchmark sets, and the reading of rows."""

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tophit.data.decode import BadImage, read_image
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.files import replace_file
+from tophit.images.decode import BadImage, read_image
 from tophit.progress import Progress
 
 

@@ -5,21 +5,35 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tophit.data.decode import BadImage, read_image
-from tophit.data.decoded import DecodedCache
-from tophit.data.manifest import ImageRow
-from tophit.data.preprocessing import Preprocessing, resized
-from tophit.data.views import Augmentation, training_pixels
 from tophit.errors import TophitError
+from tophit.images.decode import BadImage, Box, ImageInput, read_image
+from tophit.images.decoded import DecodedCache
+from tophit.images.preprocessing import Preprocessing, resized
+from tophit.images.views import Augmentation, training_pixels
 
 Key = int | tuple[int, int]  # a row, or an epoch and a row
 _TOLD_WITHIN = 5.0  # seconds in which the signal of a dead worker arrives, on any machine
 _PATIENCE = 600.0  # seconds to wait for a batch before reading counts as stuck
+
+
+class PictureSource(Protocol):
+    """A picture to be read: a row of a manifest, or anything else with a path (or an image) and a box."""
+
+    @property
+    def path(self) -> ImageInput:
+        """The file, or the picture itself."""
+        ...
+
+    @property
+    def box(self) -> Box | None:
+        """The part of it that is used."""
+        ...
 
 
 @dataclass
@@ -36,7 +50,7 @@ class ImageDataset(Dataset):
 
     def __init__(
         self,
-        rows: Sequence[ImageRow],
+        rows: Sequence[PictureSource],
         preprocessing: Preprocessing,
         augmentation: Augmentation | None = None,
         cache: DecodedCache | None = None,
@@ -116,25 +130,27 @@ class ImageLoader:
     def __init__(self, dataset: ImageDataset, workers: int = 0) -> None:
         self.dataset = dataset
         self.batches = _Batches()
-        # A loader draws a seed for its workers when it starts; from torch's own, a resumed run would draw once more.
-        self.loader: DataLoader[Batch] | None = DataLoader(
-            dataset,
-            batch_sampler=self.batches,  # type: ignore[arg-type]
-            collate_fn=collate,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            timeout=_PATIENCE if workers else 0,
-            worker_init_fn=_stand_apart,
-            generator=torch.Generator(),
-        )
+        self.loader: DataLoader[Batch] | None = None
+        if workers:
+            # A loader draws a seed for its workers at its start; from torch's own, a resumed run would draw once more.
+            self.loader = DataLoader(
+                dataset,
+                batch_sampler=self.batches,  # type: ignore[arg-type]
+                collate_fn=collate,
+                num_workers=workers,
+                persistent_workers=True,
+                timeout=_PATIENCE,
+                worker_init_fn=_stand_apart,
+                generator=torch.Generator(),
+            )
 
     def read(self, batches: Sequence[Sequence[int]], epoch: int = 0) -> Iterator[Batch]:
         """Yield batches of row numbers as images, with the random views of an epoch."""
-        assert self.loader is not None, "the loader is closed"
         self.batches.keys = [[(epoch, row) for row in rows] for rows in batches]
+        here = (collate([self.dataset[key] for key in keys]) for keys in self.batches)
         try:
             try:
-                for batch in self.loader:
+                for batch in self.loader or here:
                     yield normalised(batch, self.dataset.preprocessing)
             except (ConnectionError, EOFError):
                 # The worker is dying. torch tells of its end by a signal handler, whose error ends this sleep at once;

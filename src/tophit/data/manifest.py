@@ -13,6 +13,7 @@ from typing import Any
 
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file
+from tophit.images.decode import Box
 
 SPLITS = ("train", "validation", "test")
 ROLES = ("query", "gallery", "both")
@@ -20,8 +21,6 @@ FEATURE_FILE, FEATURE_ROW = "feature_file", "feature_row"
 """Metadata of a row that stands for a feature of a file: the file, and the feature's number in it."""
 _BOX = ("x1", "y1", "x2", "y2")
 _KNOWN = ("path", "label", "split", "role", *_BOX)
-
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)

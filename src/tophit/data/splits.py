@@ -1,4 +1,4 @@
-"""Splits by class: no class is in two splits, as zero-shot retrieval asks."""
+"""Classes divided and joined: splits that share no class, as zero-shot retrieval asks, and merged classes."""
 
 from collections.abc import Sequence
 
@@ -37,6 +37,20 @@ def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest
         return ImageRow(row.path, row.label, "validation", row.role, row.box, row.metadata)
 
     return Manifest(tuple(moved(row) for row in manifest), manifest.source)
+
+
+def merge_classes(manifest: Manifest, size: int) -> Manifest:
+    """Return the rows with every ``size`` classes, in the order of their names, merged into one; 1 changes nothing.
+
+    The last class may merge fewer. The new label names the old ones, joined by " + ".
+    """
+    if size <= 1:
+        return manifest
+    names = sorted(set(manifest.labels))
+    groups = [names[i : i + size] for i in range(0, len(names), size)]
+    merged = {name: " + ".join(group) for group in groups for name in group}
+    rows = (ImageRow(row.path, merged[row.label], row.split, row.role, row.box, row.metadata) for row in manifest)
+    return Manifest(tuple(rows), manifest.source, manifest.numbers)
 
 
 def _how_many(classes: int, share: float) -> int:

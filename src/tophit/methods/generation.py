@@ -9,7 +9,7 @@ from torch import nn
 
 from tophit.errors import NonFinite
 from tophit.methods.base import TrainingBatch
-from tophit.methods.engine import Engine
+from tophit.methods.stepper import Stepper
 from tophit.methods.thsg.buffer import SampleBuffer
 from tophit.methods.thsg.diversity import COLLAPSED, CollapseWatch, class_spread_ratio
 from tophit.methods.thsg.epoch_mean import EpochMean
@@ -63,14 +63,14 @@ class GenerationMethod:
         hard_loss: nn.Module | None = None,
         settings: GenerationSettings | None = None,
         device: torch.device | str = "cpu",
-        engine: Engine | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.settings = settings = settings or GenerationSettings()
         self.embed = embed
         self.loss = loss
         self.hard_loss = loss if hard_loss is None else hard_loss
         self.miner = miner
-        self.engine = engine or Engine()
+        self.stepper = stepper or Stepper()
         self.classes = classes
         widths = (settings.generator_width, settings.discriminator_width)
         self.networks = GenerationNetworks(classes, dim, *widths).to(device)
@@ -111,7 +111,7 @@ class GenerationMethod:
 
     def step(self, batch: TrainingBatch) -> dict[str, float | str]:
         """Learn from one batch and return every loss, weight and threshold, and a ``warning`` if there is a reason."""
-        x = self.engine.embed(self.embed, batch)
+        x = self.stepper.embed(self.embed, batch)
         with torch.autocast(x.device.type, enabled=False):
             x = x.float()
             triplets = random_triplets(batch.labels)
@@ -226,13 +226,13 @@ class GenerationMethod:
         """Take one step of one optimizer: only its own parameters get a gradient."""
         optimizer = self._optimizers[part]
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.engine.backward(loss, optimizer)
+        self.stepper.backward(loss, optimizer)
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        judged = loss.detach() if self.engine.scaler else loss.detach() + norm  # a scaler leaves such steps out itself
+        judged = loss.detach() if self.stepper.scaler else loss.detach() + norm  # a scaler leaves such steps out itself
         if not judged.isfinite():
             what = _PARTS[part] if not loss.detach().isfinite() else f"the gradient of {_PARTS[part]}"
             raise NonFinite(f"In the generation method {what} became infinite or not a number.")
-        self.engine.step(optimizer)
+        self.stepper.step(optimizer)
         optimizer.zero_grad(set_to_none=True)
 
     def _judge(

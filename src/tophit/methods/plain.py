@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from tophit.methods.base import TrainingBatch
-from tophit.methods.engine import Engine
 from tophit.methods.memory import BatchMemory
+from tophit.methods.stepper import Stepper
 
 
 class PlainMethod:
@@ -17,7 +17,7 @@ class PlainMethod:
     ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
     ``miner`` maps embeddings and labels to index tensors, triplets or pairs, that restrict the loss.
     ``memory`` adds the loss of the batch against the embeddings of batches before it, for losses that take ``ref_emb``.
-    ``engine`` computes: many processes, chunks, mixed precision; without one it is plain PyTorch.
+    ``stepper`` computes: many processes, chunks, mixed precision; without one it is plain PyTorch.
     """
 
     def __init__(
@@ -27,14 +27,14 @@ class PlainMethod:
         optimizer: torch.optim.Optimizer,
         miner: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None = None,
         memory: BatchMemory | None = None,
-        engine: Engine | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.embed = embed
         self.loss = loss
         self.optimizer = optimizer
         self.miner = miner
         self.memory = memory
-        self.engine = engine or Engine()
+        self.stepper = stepper or Stepper()
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -47,15 +47,15 @@ class PlainMethod:
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""
         self.optimizer.zero_grad(set_to_none=True)
-        embeddings = self.engine.embed(self.embed, batch)
+        embeddings = self.stepper.embed(self.embed, batch)
         if self.miner is None:
             loss = self.loss(embeddings, batch.labels)
         else:
             loss = self.loss(embeddings, batch.labels, self.miner(embeddings.detach(), batch.labels))
         if self.memory is not None:
             loss = loss + self.memory.loss(self.loss, embeddings, batch.labels)
-        self.engine.backward(loss, self.optimizer)
-        self.engine.step(self.optimizer)
+        self.stepper.backward(loss, self.optimizer)
+        self.stepper.step(self.optimizer)
         return {"loss": loss.item()}
 
     def state_dict(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from tophit.batches.representatives import RepresentativeBatchSampler
 from tophit.methods.base import TrainingBatch
-from tophit.methods.engine import Engine
 from tophit.methods.exemplars import exemplars
+from tophit.methods.stepper import Stepper
 
 
 class Proximal:
@@ -49,7 +49,7 @@ class ProjectionMethod:
     Any loss goes: a pair loss is restricted as ``exemplars`` says, another one sees the whole batch. ``proximal`` is
     lambda; its gradient is added before the optimizer, to the optimizer's weights that are not the loss's own.
     ``proximal_in_first_cycle=False`` leaves the first projection free. With a sampler that mines hard negative classes,
-    the embeddings of representatives are stored as they pass. ``embed`` and ``engine`` are those of ``PlainMethod``.
+    the embeddings of representatives are stored as they pass. ``embed`` and ``stepper`` are those of ``PlainMethod``.
 
     At the last step of a projection, ``step`` also returns the shares of violated constraints (Eq. 4.2) among the pairs
     of its batches, measured on unit vectors: ``violated_positive``, farther than ``near`` from the representative of
@@ -66,7 +66,7 @@ class ProjectionMethod:
         proximal_in_first_cycle: bool = True,
         near: float = 0.5,
         far: float = 1.2,
-        engine: Engine | None = None,
+        stepper: Stepper | None = None,
     ) -> None:
         self.embed = embed
         self.loss = loss
@@ -77,7 +77,7 @@ class ProjectionMethod:
         self.proximal = Proximal(weights, proximal)
         self.proximal_in_first_cycle = proximal_in_first_cycle
         self.near, self.far = near, far
-        self.engine = engine or Engine()
+        self.stepper = stepper or Stepper()
         self.projection = -1
         # Positive pairs, violated ones, negative pairs, violated ones, over the batches of this projection.
         self._pairs = torch.zeros(4, dtype=torch.int64)
@@ -98,13 +98,13 @@ class ProjectionMethod:
         is_representative = self.sampler.is_representative(rows)
         representative = torch.from_numpy(is_representative).to(batch.labels.device)
         self.optimizer.zero_grad(set_to_none=True)
-        embeddings = self.engine.embed(self.embed, batch)
+        embeddings = self.stepper.embed(self.embed, batch)
         seen = embeddings.detach()
         loss = self.loss(embeddings, batch.labels, **exemplars(self.loss, seen, batch.labels, representative))
-        self.engine.backward(loss, self.optimizer)
+        self.stepper.backward(loss, self.optimizer)
         if self.proximal.weight and (self.projection or self.proximal_in_first_cycle):
             self.proximal.add_gradient()
-        self.engine.step(self.optimizer)
+        self.stepper.step(self.optimizer)
         self._remember(seen.float(), batch.labels, representative, rows[is_representative])
         return {"loss": loss.item(), "projection": self.projection, **self._violations()}
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError, UsageError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.weights import PublishedFile, State, read_weights
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tophit.data.preprocessing import Preprocessing
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, register_backbone, without
 from tophit.models.weights import PublishedFile, State
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import TophitError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, register_backbone, without
 from tophit.models.weights import State, read_weights
 

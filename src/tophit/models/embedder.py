@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,21 +13,27 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-from tophit.data.decode import array_to_image, read_image, to_rgb
-from tophit.data.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
+from tophit.images.decode import BadImage, Box, ImageInput
+from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models import catalogue  # noqa: F401  (the backbones register themselves)
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone
-from tophit.models.engines import feature_engine
 from tophit.models.pooling import as_map, build_pooling
+from tophit.models.runtimes import BATCH, Runtime, choose_runtime, features_of
 from tophit.models.weights import read_weights
 from tophit.progress import Progress
 
-ImageInput = str | Path | Image.Image | np.ndarray
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
 _FORMAT = 1
 _ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # absent: these values
+
+
+class _Picture(NamedTuple):
+    """An image that is no row of a manifest."""
+
+    path: ImageInput
+    box: Box | None = None
 
 
 class Embedder(nn.Module):
@@ -91,37 +97,35 @@ class Embedder(nn.Module):
     def encode(
         self,
         images: ImageInput | Sequence[ImageInput],
-        batch_size: int = 64,
+        batch_size: int = BATCH,
         progress: Progress | None = None,
+        runtime: Runtime | None = None,
     ) -> np.ndarray:
         """Return unit vectors (N, dim), float32, of paths, Pillow images or arrays, in their order.
 
         Arrays are (H, W), (H, W, 3) or (H, W, 4); uint8, uint16, or floats from 0 to 1. One image alone gives (1, dim).
-        An image that can't be read raises ``BadImage`` with its path.
+        An image that can't be read raises ``BadImage`` with its path. ``runtime`` is chosen by the number of images if
+        it is not given.
         """
         items = [images] if isinstance(images, str | Path | Image.Image | np.ndarray) else list(images)
         if not items:
             return np.empty((0, self.dim), np.float32)
-        compute = feature_engine(self, len(items)).compute
-        starts: Iterable[int] = range(0, len(items), batch_size)
-        batches = (np.stack([self._prepare(x) for x in items[i : i + batch_size]]) for i in starts)
-        tracked = progress(batches, -(-len(items) // batch_size)) if progress else batches
-        return np.concatenate([self.embed_arrays(compute(batch)) for batch in tracked])
+        wrong = next((x for x in items if not isinstance(x, str | Path | Image.Image | np.ndarray)), None)
+        if wrong is not None:
+            raise TypeError(f"an image is a path, a Pillow image or an array, not {type(wrong).__name__}")
+        runtime = runtime or choose_runtime(self, len(items))
+        vectors: list[np.ndarray] = []
+        for batch in features_of(runtime, self, [_Picture(x) for x in items], batch_size, progress=progress):
+            if batch.bad:
+                raise BadImage(next(iter(batch.bad.values())))
+            vectors.append(self.embed_arrays(batch.values))
+        return np.concatenate(vectors)
 
     @torch.inference_mode()
     def embed_arrays(self, features: np.ndarray) -> np.ndarray:
         """Map pooled features (N, channels) to unit vectors (N, dim), as arrays."""
         self.eval()
         return self.embed_features(torch.from_numpy(features).to(self.device)).cpu().numpy()
-
-    def _prepare(self, image: ImageInput) -> np.ndarray:
-        if isinstance(image, str | Path):
-            return self.preprocessing(read_image(image, least_side=self.preprocessing.least_side))
-        if isinstance(image, Image.Image):
-            return self.preprocessing(to_rgb(image))
-        if isinstance(image, np.ndarray):
-            return self.preprocessing(array_to_image(image))
-        raise TypeError(f"an image is a path, a Pillow image or an array, not {type(image).__name__}")
 
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as plain values."""

@@ -15,8 +15,8 @@ from PIL import Image
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.models.embedder import Embedder
-from tophit.models.engines import export_installed, onnx_installed
 from tophit.models.onnx_export import export_onnx
+from tophit.models.runtimes import export_installed, onnx_installed
 
 TOLERANCE = 1e-4
 _BATCHES = (1, 8)

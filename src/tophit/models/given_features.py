@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import UsageError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, BackboneSpec, register_library
 
 LIBRARY = "features"

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import UsageError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, BackboneSpec, register_library
 from tophit.models.libraries import import_library, inside_model, unreachable
 from tophit.models.weights import State, offline

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tophit.data.preprocessing import Preprocessing
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, register_backbone
 
 

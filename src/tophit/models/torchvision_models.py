@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tophit.data.preprocessing import Preprocessing
 from tophit.errors import UsageError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, BackboneSpec, register_library
 from tophit.models.libraries import import_library
 from tophit.models.weights import PublishedFile, State

@@ -11,8 +11,8 @@ from types import TracebackType
 
 from PIL import Image, ImageOps
 
-from tophit.data.decode import BadImage, read_image
 from tophit.data.manifest import ImageRow, item_id
+from tophit.images.decode import BadImage, read_image
 from tophit.progress import Progress
 
 INSIDE_BYTES = 20_000_000  # of pictures in the page; with more, all go into a folder

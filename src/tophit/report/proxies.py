@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.data.embedding import embed_rows
 from tophit.data.manifest import ImageRow
-from tophit.data.merge import merge_classes
+from tophit.data.splits import merge_classes
+from tophit.embedding.rows import embed_rows
 from tophit.models.embedder import load
 from tophit.progress import Progress
 from tophit.training.proxies import load_proxies

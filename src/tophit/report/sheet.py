@@ -6,8 +6,8 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
-from tophit.data.decode import BadImage, read_image
 from tophit.files import replace_file
+from tophit.images.decode import BadImage, read_image
 
 _Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 GREEN, RED, GREY = (22, 143, 62), (204, 41, 41), (110, 110, 110)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tophit.data.manifest import Box
 from tophit.errors import UsageError
+from tophit.images.decode import Box
 from tophit.reranking import Reranking
 from tophit.search.catalogue import Catalogue
 from tophit.search.engine import Hit

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tophit.data.embedded_parts import EmbeddedPart, part_files, read_finished_description, read_part
+from tophit.embedding.vector_parts import EmbeddedPart, part_files, read_finished_description, read_part
 from tophit.errors import UsageError
 from tophit.files import write_text
 from tophit.progress import Progress

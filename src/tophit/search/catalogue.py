@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from tophit.data.decode import read_image
-from tophit.data.embedded_parts import read_description
-from tophit.data.embedding import embed_rows
-from tophit.data.manifest import Box, ImageRow, item_id
+from tophit.data.manifest import ImageRow, item_id
+from tophit.embedding.rows import embed_rows
+from tophit.embedding.vector_parts import read_description
 from tophit.errors import TophitError, UsageError
+from tophit.images.decode import Box, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
 from tophit.reranking import Reranking

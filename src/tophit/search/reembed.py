@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.data.embedding import embed_rows
-from tophit.data.manifest import Box, ImageRow, item_id
+from tophit.data.manifest import ImageRow, item_id
+from tophit.embedding.rows import embed_rows
 from tophit.errors import TophitError
+from tophit.images.decode import Box
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.search.catalogue import Catalogue, open_catalogue

@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 
 from tophit.models.embedder import Embedder
-from tophit.models.engines import build_engine, feature_engine
+from tophit.models.runtimes import build_runtime
 from tophit.serve.problems import too_busy
 
 
@@ -85,12 +85,6 @@ class Batcher:
 
 
 def embedding_function(embedder: Embedder) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
-    """Return what maps pictures to unit vectors in one forward pass, by the engine that would embed a collection."""
-    engine = feature_engine(embedder, 1) if embedder.device.type != "cpu" else build_engine("torch", embedder)
-
-    def embed(pictures: Sequence[np.ndarray]) -> np.ndarray:
-        prepare = embedder.preprocessing
-        numbers = [prepare(picture) for picture in pictures]  # type: ignore[arg-type]  # arrays are taken too
-        return embedder.embed_arrays(engine.compute(np.stack(numbers)))
-
-    return embed
+    """Return what maps pictures to unit vectors in one forward pass."""
+    runtime = build_runtime("torch", embedder)
+    return lambda pictures: embedder.encode(pictures, len(pictures), runtime=runtime)

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from PIL import Image
 
-from tophit.data.decode import to_rgb
+from tophit.images.decode import to_rgb
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 

@@ -4,7 +4,7 @@ import torch
 
 from tophit.models.embedder import Embedder, build_embedder
 from tophit.recipe import Recipe
-from tophit.training.engine import choose_device
+from tophit.training.devices import choose_device
 
 
 def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:

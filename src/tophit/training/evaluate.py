@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.embedding import embed_rows
 from tophit.data.manifest import ImageRow
+from tophit.embedding.rows import embed_rows
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation import RetrievalMetrics, retrieval_metrics
 from tophit.models.embedder import Embedder

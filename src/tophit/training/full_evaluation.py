@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.embedding import EmbeddedRows, embed_rows
 from tophit.data.manifest import ImageRow, Manifest
+from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.evaluation import (
     PairedDifference,
     RetrievalMetrics,

@@ -20,9 +20,9 @@ from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.checkpoints import is_disk_full
+from tophit.training.devices import check_chunks, on_first, start_stepper
 from tophit.training.ema import WeightAverage
 from tophit.training.embedders import make_embedder
-from tophit.training.engine import check_chunks, on_first, start_engine
 from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.given_features import with_given_features
 from tophit.training.log import Log
@@ -75,20 +75,20 @@ class _Training:
         recipe = with_given_features(recipe)
         check_chunks(recipe)
         self.run, self.recipe = run, recipe
-        self.engine = start_engine(recipe)
-        self.first = self.engine.rank == 0  # only the first process writes and shows anything
+        self.stepper = start_stepper(recipe)
+        self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
         torch.manual_seed(recipe.seed)
         self.rows = rows_of(recipe)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
         self._note_selection()
-        self.embedder = make_embedder(recipe, device=self.engine.device)
+        self.embedder = make_embedder(recipe, device=self.stepper.device)
         self.embedder.trained = recipe.embedder.trainable
-        self.engine.shares(self.embedder.parameters(), self.embedder.dim)
+        self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
-        self.method: Method = build_method(recipe, self.embedder, self.source, self.engine)
+        self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
         learned = self.embedder if self.embedder.trained == "all" else self.embedder.head
         self.average = WeightAverage(learned, recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
@@ -118,8 +118,8 @@ class _Training:
     def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(self.recipe, self.embedder, train, self.selection, self.bad, progress, self.engine)
-        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.engine)
+            return FeatureSource(self.recipe, self.embedder, train, self.selection, self.bad, progress, self.stepper)
+        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.stepper)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
@@ -168,13 +168,13 @@ class _Training:
         self._set_modes()
         self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
-            self.engine.stop_asked = stop.asked
+            self.stepper.stop_asked = stop.asked
             if len(batch.labels):
                 self._learn_step(batch)
             position.step += 1
             position.batch += 1
-            self.engine.stop_asked = stop.asked  # in one process a stop is known at once
-            if self.engine.stop:
+            self.stepper.stop_asked = stop.asked  # in one process a stop is known at once
+            if self.stepper.stop:
                 self._save()
                 raise self._interrupted()
             if self.first and time.monotonic() - self.last_save >= 60 * self.recipe.checkpoint.minutes:
@@ -263,7 +263,7 @@ class _Training:
         for row, reason in embedded.bad.items():
             self.bad.add(self.selection.number(row), reason)
         rows = [self.selection.rows[i] for i in embedded.rows]
-        metrics = on_first(self.engine, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
+        metrics = on_first(self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
         if self.log is not None:
             self.log.write(position.step, {"epoch": position.epoch, **{f"{part}/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
@@ -291,12 +291,12 @@ class _Training:
             result["optimistic"] = "the best epoch was chosen on the test classes"
         if position.epoch < self.recipe.schedule.epochs:
             result["stopped_early"] = position.epoch
-        on_first(self.engine, lambda: None)  # the best embedder is whole before others read it
+        on_first(self.stepper, lambda: None)  # the best embedder is whole before others read it
         result |= count_centres(self.run.folder)
         test = self.rows.test
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
         if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
-            before = make_embedder(self.recipe, head=False, device=self.engine.device)
+            before = make_embedder(self.recipe, head=False, device=self.stepper.device)
             result |= self._test(before, test, "before", "before_intervals")
         if self.first:
             self.run.write_bad_images(self.bad.reasons)
@@ -306,7 +306,7 @@ class _Training:
         """Measure an embedder on the test classes; nothing if no class has two images."""
         if not has_pairs(test) or not self.recipe.evaluation.test:
             return {metrics_name: {}, intervals_name: {}}
-        embedded = shared_embeddings(self.engine, embedder, test.rows, self.view.track("Test"))
+        embedded = shared_embeddings(self.stepper, embedder, test.rows, self.view.track("Test"))
         for row, reason in embedded.bad.items():
             # Once the training is done, a bad test image must not cost its result.
             self.bad.add(test.number(row), reason, enforce=False)
@@ -323,7 +323,7 @@ class _Training:
                     self.run.write_per_query(metrics.per_query, [row.label for row in rows if row.role != "gallery"])
             return found
 
-        return on_first(self.engine, measure)
+        return on_first(self.stepper, measure)
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
@@ -346,7 +346,7 @@ class _Training:
             "position": vars(self.position),
             "embedder": learned,
             "method": self.method.state_dict(),
-            "engine": self.engine.state_dict(),
+            "engine": self.stepper.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
             "random": torch.get_rng_state(),
             "random_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
@@ -368,7 +368,7 @@ class _Training:
         self.position = _Position(**state["position"])
         self.embedder.load_state_dict(state["embedder"], strict=False)
         self.method.load_state_dict(state["method"])
-        self.engine.load_state_dict(state["engine"])
+        self.stepper.load_state_dict(state["engine"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
         torch.set_rng_state(state["random"])

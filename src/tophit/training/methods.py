@@ -7,7 +7,7 @@ from torch import nn
 from tophit.batches import RepresentativeBatchSampler
 from tophit.errors import UsageError
 from tophit.losses.proxy_loss import ProxyLoss
-from tophit.methods import BatchMemory, Engine, GenerationMethod, Method, PlainMethod, ProjectionMethod
+from tophit.methods import BatchMemory, GenerationMethod, Method, PlainMethod, ProjectionMethod, Stepper
 from tophit.methods.thsg import GenerationSettings
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe, make_recipe
@@ -19,12 +19,12 @@ from tophit.training.miners import build_miner
 from tophit.training.optimizer import make_optimizer
 from tophit.training.sources import Source
 
-MethodMaker = Callable[[Recipe, Embedder, Source, nn.Module, Engine], Method]
+MethodMaker = Callable[[Recipe, Embedder, Source, nn.Module, Stepper], Method]
 # Losses that need no more than labels to compare a batch with a memory.
 _TAKE_MEMORY = ("topk-precision", "pnp", "smooth-ap", "contrastive", "triplet", "margin", "lifted-structure")
 
 
-def build_method(recipe: Recipe, embedder: Embedder, source: Source, engine: Engine) -> Method:
+def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: Stepper) -> Method:
     """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
     if recipe.memory.size and recipe.method.name != "plain":
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
@@ -35,10 +35,10 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, engine: Eng
             f"batches.per_class: the loss {recipe.loss.name} compares images of one class, and a batch would hold one "
             "of each; set it to 2 or more."
         )
-    return _MAKERS[recipe.method.name](recipe, embedder, source, loss, engine)
+    return _MAKERS[recipe.method.name](recipe, embedder, source, loss, stepper)
 
 
-def _plain(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
+def _plain(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, stepper: Stepper) -> Method:
     miner = build_miner(recipe.miner, getattr(loss, "normalize", True))
     if miner is not None and hasattr(loss, "proxies"):
         raise UsageError(
@@ -46,7 +46,7 @@ def _plain(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, 
             "nothing to mine; write 'miner: none' or take another loss."
         )
     optimizer = make_optimizer(recipe, embedder, loss)
-    return PlainMethod(embed_for(loss, source), loss, optimizer, miner, _memory(recipe), engine)
+    return PlainMethod(embed_for(loss, source), loss, optimizer, miner, _memory(recipe), stepper)
 
 
 def _memory(recipe: Recipe) -> BatchMemory | None:
@@ -66,7 +66,7 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
-def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
+def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, stepper: Stepper) -> Method:
     section, sampler = recipe.method, source.sampler
     if not isinstance(section, Projection) or not isinstance(sampler, RepresentativeBatchSampler):
         raise TypeError("the method projection needs its own section and sampler")
@@ -81,11 +81,11 @@ def _projection(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
         section.proximal_in_first_cycle,
         section.near,
         section.far,
-        engine,
+        stepper,
     )
 
 
-def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, engine: Engine) -> Method:
+def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Module, stepper: Stepper) -> Method:
     section = recipe.method
     if not isinstance(section, Generation):
         raise TypeError("the method generation needs its own section")
@@ -110,7 +110,7 @@ def _generation(recipe: Recipe, embedder: Embedder, source: Source, loss: nn.Mod
         hard_loss,
         settings,
         embedder.device,
-        engine,
+        stepper,
     )
 
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import Manifest
-from tophit.data.merge import merge_classes
-from tophit.data.splits import hold_out_validation
+from tophit.data.splits import hold_out_validation, merge_classes
 from tophit.errors import TophitError
 from tophit.recipe import Recipe
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tophit.data.embedding import EmbeddedRows, embed_rows
-from tophit.data.features import Features, cached_features
 from tophit.data.manifest import ImageRow
-from tophit.methods.engine import Engine
+from tophit.embedding.features import Features, cached_features
+from tophit.embedding.rows import EmbeddedRows, embed_rows
+from tophit.methods.stepper import Stepper
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 
@@ -15,7 +15,7 @@ _BATCH = 64  # blocks are whole batches of the loader, so that every image is co
 
 
 def shared_embeddings(
-    engine: Engine, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, final: bool = True
+    stepper: Stepper, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, final: bool = True
 ) -> EmbeddedRows:
     """Embed rows; see ``embed_rows``."""
 
@@ -23,11 +23,11 @@ def shared_embeddings(
         found = embed_rows(embedder, part, progress, final, total=len(rows))
         return found.vectors, found.rows, found.bad
 
-    return EmbeddedRows(*_shared(engine, rows, embed))
+    return EmbeddedRows(*_shared(stepper, rows, embed))
 
 
 def shared_features(
-    engine: Engine, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None
+    stepper: Stepper, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None
 ) -> Features:
     """Return pooled features of rows; see ``cached_features``."""
 
@@ -35,20 +35,20 @@ def shared_features(
         found = cached_features(embedder, part, progress, total=len(rows))
         return found.values, found.rows, found.bad
 
-    return Features(*_shared(engine, rows, compute))
+    return Features(*_shared(stepper, rows, compute))
 
 
 def _shared(
-    engine: Engine,
+    stepper: Stepper,
     rows: Sequence[ImageRow],
     compute: Callable[[Sequence[ImageRow]], tuple[np.ndarray, list[int], dict[int, str]]],
 ) -> tuple[np.ndarray, list[int], dict[int, str]]:
-    if engine.world == 1:
+    if stepper.world == 1:
         return compute(rows)
     blocks = -(-len(rows) // _BATCH)
-    first, last = (_BATCH * (blocks * rank // engine.world) for rank in (engine.rank, engine.rank + 1))
+    first, last = (_BATCH * (blocks * rank // stepper.world) for rank in (stepper.rank, stepper.rank + 1))
     values, good, bad = compute(rows[first:last])
-    parts = engine.gather_objects((values, [first + i for i in good], {first + i: why for i, why in bad.items()}))
+    parts = stepper.gather_objects((values, [first + i for i in good], {first + i: why for i, why in bad.items()}))
     return (
         np.concatenate([part[0] for part in parts]),
         [row for part in parts for row in part[1]],

@@ -11,12 +11,12 @@ import torch
 
 from tophit.batches import BalancedBatchSampler, RandomBatchSampler, RepresentativeBatchSampler
 from tophit.data.dataset import Batch, ImageDataset, ImageLoader, collate, normalised
-from tophit.data.decoded import decoded_cache
-from tophit.data.embedding import EmbeddedRows
 from tophit.data.manifest import Manifest
-from tophit.data.views import Augmentation
+from tophit.embedding.rows import EmbeddedRows
 from tophit.errors import TophitError, UsageError
-from tophit.methods import Engine, TrainingBatch
+from tophit.images.decoded import decoded_cache
+from tophit.images.views import Augmentation
+from tophit.methods import Stepper, TrainingBatch
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.recipe import Recipe
@@ -113,14 +113,14 @@ class FeatureSource:
         validation: Manifest,
         bad: BadImages,
         progress: Progress | None,
-        engine: Engine,
+        stepper: Stepper,
     ) -> None:
-        features = shared_features(engine, embedder, train.rows, progress)
+        features = shared_features(stepper, embedder, train.rows, progress)
         for row, reason in features.bad.items():
             bad.add(train.number(row), reason)
         self.embedder = embedder
-        self.engine = engine
-        self.validation = shared_features(engine, embedder, validation.rows, progress)
+        self.stepper = stepper
+        self.validation = shared_features(stepper, embedder, validation.rows, progress)
         self.files = [train.rows[i].path for i in features.rows]
         self.features = torch.from_numpy(features.values).to(embedder.device)
         names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
@@ -133,11 +133,11 @@ class FeatureSource:
         """Yield an epoch's batches of features from number ``first`` on."""
         for rows in row_batches(self.sampler, epoch, first):
             index = torch.as_tensor(rows)
-            if self.engine.world == 1:
+            if self.stepper.world == 1:
                 yield TrainingBatch(self.features[index], self.labels[index], index)
             else:
-                own = torch.as_tensor(self.engine.part_of(rows), dtype=torch.int64)
-                parts = self.engine.part_sizes(len(rows))
+                own = torch.as_tensor(self.stepper.part_of(rows), dtype=torch.int64)
+                parts = self.stepper.part_sizes(len(rows))
                 yield TrainingBatch(self.features[own], self.labels[index], index, parts)
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -171,9 +171,9 @@ class ImageSource:
         train: Manifest,
         validation: Manifest,
         bad: BadImages,
-        engine: Engine,
+        stepper: Stepper,
     ) -> None:
-        self.engine = engine
+        self.stepper = stepper
         self.embedder = embedder
         self.train = train
         self.validation = validation
@@ -181,7 +181,8 @@ class ImageSource:
         self.workers = recipe.data.workers
         augmentation = Augmentation(recipe.seed, **recipe.augment.model_dump())
         side = augmentation.least_side(embedder.preprocessing)
-        self.cache = decoded_cache(recipe.data.cache, train.rows, side, recipe.data.cache_gb)
+        pictures = [(row.path, row.box) for row in train.rows]
+        self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
         self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation, self.cache)
         self.loader = ImageLoader(self.dataset, self.workers)
         names, labels = np.unique(np.asarray(train.labels), return_inverse=True)
@@ -191,7 +192,7 @@ class ImageSource:
         self.sampler = make_sampler(recipe, labels.tolist())
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
-        """Yield an epoch's batches of images from number ``first`` on; the engine moves them to its device."""
+        """Yield an epoch's batches of images from number ``first`` on; the stepper moves them to its device."""
         device = self.embedder.device
         for batch in self._read(epoch, first):
             rows, bad, parts = self._of_all(batch)
@@ -201,9 +202,9 @@ class ImageSource:
 
     def _of_all(self, batch: Batch) -> tuple[torch.Tensor, dict[int, str], list[int] | None]:
         """Return the rows and bad images of all processes' parts of a batch, and the lengths of the parts."""
-        if self.engine.world == 1:
+        if self.stepper.world == 1:
             return torch.as_tensor(batch.rows, dtype=torch.int64), batch.bad, None
-        every = self.engine.gather_objects((batch.rows.tolist(), batch.bad))
+        every = self.stepper.gather_objects((batch.rows.tolist(), batch.bad))
         rows = [row for part, _ in every for row in part]
         bad = {row: reason for _, part in every for row, reason in part.items()}
         return torch.as_tensor(rows, dtype=torch.int64), bad, [len(part) for part, _ in every]
@@ -211,13 +212,13 @@ class ImageSource:
     def _read(self, epoch: int, first: int) -> Iterator[Batch]:
         rows = row_batches(self.sampler, epoch, first)
         if not isinstance(self.sampler, RepresentativeBatchSampler):
-            yield from self.loader.read([self.engine.part_of(batch) for batch in rows], epoch)
+            yield from self.loader.read([self.stepper.part_of(batch) for batch in rows], epoch)
             return
         # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
                 drawn = self.sampler.drawn  # a representative gets a new random view in every batch
-                keys = [(drawn, row) for row in self.engine.part_of(batch)]
+                keys = [(drawn, row) for row in self.stepper.part_of(batch)]
                 read = collate(list(pool.map(self.dataset.__getitem__, keys)))
                 yield normalised(read, self.dataset.preprocessing)
 
@@ -231,7 +232,7 @@ class ImageSource:
 
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""
-        return shared_embeddings(self.engine, self.embedder, self.validation.rows, final=False)
+        return shared_embeddings(self.stepper, self.embedder, self.validation.rows, final=False)
 
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.manifest import Box, ImageRow
+from tophit.data.manifest import ImageRow
 from tophit.data.sets.benchmark import BenchmarkSet, Count
 from tophit.data.sets.layout import first_existing
 from tophit.errors import TophitError
+from tophit.images.decode import Box
 
 _LAST_TRAINING_CLASS = 98
 _OLD, _DEVKIT = "cars_annos.mat", "devkit/cars_train_annos.mat"

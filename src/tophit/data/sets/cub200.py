@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from tophit.data.manifest import Box, ImageRow
+from tophit.data.manifest import ImageRow
 from tophit.data.sets.benchmark import BenchmarkSet, Count
 from tophit.data.sets.layout import number, numbers, table
 from tophit.errors import TophitError
+from tophit.images.decode import Box
 
 _ARCHIVE = "CUB_200_2011.tgz"
 _LAST_TRAINING_CLASS = 100

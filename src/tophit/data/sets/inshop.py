@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from tophit.data.manifest import Box, ImageRow
+from tophit.data.manifest import ImageRow
 from tophit.data.sets.benchmark import BenchmarkSet, Count
 from tophit.data.sets.layout import first_existing, number, numbers, table
 from tophit.errors import TophitError
+from tophit.images.decode import Box
 
 _ARCHIVE = "the folder 'In-shop Clothes Retrieval Benchmark' of DeepFashion"
 _PARTS = {"train": ("train", "both"), "query": ("test", "query"), "gallery": ("test", "gallery")}

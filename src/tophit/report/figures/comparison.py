@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tophit.compare.plan import Candidate, Plan, Range, slug
-from tophit.compare.search import read_trials
 from tophit.compare.store import Store
 from tophit.compare.summary import Comparison
+from tophit.compare.tuning import read_trials
 from tophit.report.drawing import Drawing
 from tophit.report.style import COLUMN, PAGE, SERIES, SURFACE, house_style, new_axes, new_figure
 

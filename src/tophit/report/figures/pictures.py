@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tophit.data.decode import BadImage, read_image
 from tophit.data.manifest import ImageRow
+from tophit.images.decode import BadImage, read_image
 from tophit.report.drawing import Drawing
 from tophit.report.style import COLUMN, INK, PAGE, house_style, new_figure
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
 from tophit.files import cache_folder
+from tophit.images.decode import Box
 
 _ENTRY = 3  # of a row: its place (0: none), height, width
 _WORD = np.dtype(np.int64).itemsize
@@ -108,17 +108,19 @@ class DecodedCache:
                 fcntl.lockf(handle, fcntl.LOCK_UN)
 
 
-def decoded_cache(kind: str, rows: Sequence[ImageRow], side: int, gigabytes: float) -> DecodedCache | None:
-    """Return the store a recipe asks for: ``none``, ``ram`` or ``disk``. On disk it is named by the files it is of."""
+def decoded_cache(
+    kind: str, pictures: Sequence[tuple[Path, Box | None]], side: int, gigabytes: float
+) -> DecodedCache | None:
+    """Return the store a recipe asks for: ``none``, ``ram`` or ``disk``. On disk it is named by its files and boxes."""
     if kind == "none":
         return None
     most_bytes = int(gigabytes * 1e9)
     if kind == "ram":
-        return DecodedCache(len(rows), most_bytes)
+        return DecodedCache(len(pictures), most_bytes)
     summary = hashlib.sha256(f"{side} {most_bytes}".encode())
-    for row in rows:
-        summary.update(repr((str(row.path.absolute()), row.box, _state(row.path))).encode())
-    return DecodedCache(len(rows), most_bytes, cache_folder() / "decoded" / f"{summary.hexdigest()[:32]}.pixels")
+    for path, box in pictures:
+        summary.update(repr((str(path.absolute()), box, _state(path))).encode())
+    return DecodedCache(len(pictures), most_bytes, cache_folder() / "decoded" / f"{summary.hexdigest()[:32]}.pixels")
 
 
 def _state(path: Path) -> tuple[int, int] | None:

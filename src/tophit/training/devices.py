@@ -1,4 +1,4 @@
-"""The engine of a recipe: its device, its precision, and the processes that torchrun started.
+"""The stepper of a recipe: its device, its precision, and the processes that torchrun started.
 
 Lightning Fabric finds devices and processes and sets up their communication and autocast. It takes two seconds to
 import, so a run in one process with float32, which needs none of it, does not import it.
@@ -14,20 +14,20 @@ import torch
 import torch.distributed as dist
 
 from tophit.errors import TophitError, UsageError
-from tophit.methods.engine import Engine
+from tophit.methods.stepper import Stepper
 from tophit.recipe import Recipe
 
 T = TypeVar("T")
 _FABRIC_NAMES = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def start_engine(recipe: Recipe) -> Engine:
-    """Return the engine a recipe asks for; under torchrun, with all its processes joined."""
+def start_stepper(recipe: Recipe) -> Stepper:
+    """Return the stepper a recipe asks for; under torchrun, with all its processes joined."""
     device = choose_device(recipe.device)
     settings = {"chunk": recipe.batches.chunk, "clip": recipe.optimizer.clip}
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if recipe.precision == "fp32" and not many:
-        return Engine(device=device, **settings)
+        return Stepper(device=device, **settings)
     from lightning_fabric import Fabric
     from lightning_fabric.plugins.precision import MixedPrecision
 
@@ -44,7 +44,7 @@ def start_engine(recipe: Recipe) -> Engine:
     if many and not dist.is_initialized():
         fabric.launch()
         atexit.register(_leave)
-    return Engine(
+    return Stepper(
         device=fabric.device,
         autocast=fabric.autocast,
         scaler=mixed.scaler if mixed else None,  # type: ignore[arg-type]
@@ -83,12 +83,12 @@ def choose_device(name: str) -> torch.device:
         raise UsageError(f"The device '{name}' is not to be had here: {str(error).splitlines()[0]}") from error
 
 
-def on_first(engine: Engine, function: Callable[[], T]) -> T:
+def on_first(stepper: Stepper, function: Callable[[], T]) -> T:
     """Call a function on the first process and return its result, or raise its error, on all."""
-    if engine.world == 1:
+    if stepper.world == 1:
         return function()
     outcome: list[object] = [None, None]
-    if engine.rank == 0:
+    if stepper.rank == 0:
         try:
             outcome = [function(), None]
         except TophitError as error:

@@ -12,7 +12,7 @@ from torch import nn
 from tophit import losses
 from tophit.batches import RepresentativeBatchSampler
 from tophit.losses.distributed import GatheredLoss
-from tophit.methods import BatchMemory, Engine, GenerationMethod, PlainMethod, ProjectionMethod, TrainingBatch
+from tophit.methods import BatchMemory, GenerationMethod, PlainMethod, ProjectionMethod, Stepper, TrainingBatch
 from tophit.methods.thsg import GenerationSettings
 from tophit.mining import mine
 
@@ -51,38 +51,38 @@ def run(case: str, make_engine) -> dict[str, torch.Tensor]:
     net = nn.Sequential(nn.Linear(5, 8), nn.Tanh(), nn.Linear(8, DIM)).double()
     loss = LOSSES[case.split(" by")[0].split(" with")[0] if case not in MINED else "margin"]().double()
     optimizer = torch.optim.AdamW([*net.parameters(), *loss.parameters()], lr=0.02)
-    engine = make_engine(net)
+    stepper = make_engine(net)
     if case in PROJECTIONS:
         sampler = RepresentativeBatchSampler(LABELS.tolist(), 4, 3, steps=2, hncm=True)
-        method = ProjectionMethod(net, loss, optimizer, sampler, proximal=0.5, engine=engine)
+        method = ProjectionMethod(net, loss, optimizer, sampler, proximal=0.5, stepper=stepper)
         batches = (sampler.next_batch() for _ in range(5))
     elif case == GENERATION:
         optimizer = torch.optim.SGD(net.parameters(), lr=0.02)
         settings = GenerationSettings(pretrain_epochs=0, generator_width=8, discriminator_width=8)
-        method = GenerationMethod(net, loss, optimizer, CLASSES, DIM, settings=settings, engine=engine)
+        method = GenerationMethod(net, loss, optimizer, CLASSES, DIM, settings=settings, stepper=stepper)
         batches = iter(BATCHES)
     else:
         miner = partial(mine, strategy=MINED[case]) if case in MINED else None
         memory = BatchMemory(12, start=1) if case in MEMORY else None
-        method = PlainMethod(net, loss, optimizer, miner, memory, engine)
+        method = PlainMethod(net, loss, optimizer, miner, memory, stepper)
         batches = iter(BATCHES)
     found = []
     for rows in batches:
-        own = torch.tensor(engine.part_of(rows), dtype=torch.int64)
+        own = torch.tensor(stepper.part_of(rows), dtype=torch.int64)
         every = torch.tensor(rows)
-        batch = TrainingBatch(INPUTS[own], LABELS[every], every, engine.part_sizes(len(rows)))
+        batch = TrainingBatch(INPUTS[own], LABELS[every], every, stepper.part_sizes(len(rows)))
         found.append(method.step(batch)["loss"])
     learned = [p for optimizer in method.optimizers for group in optimizer.param_groups for p in group["params"]]
     weights = torch.cat([p.detach().flatten() for p in learned])
     return {"losses": torch.tensor(found, dtype=torch.float64), "weights": weights}
 
 
-def whole(net: nn.Module) -> Engine:
-    return Engine()
+def whole(net: nn.Module) -> Stepper:
+    return Stepper()
 
 
-def chunked(net: nn.Module) -> Engine:
-    return Engine(net.parameters(), DIM, chunk=3)
+def chunked(net: nn.Module) -> Stepper:
+    return Stepper(net.parameters(), DIM, chunk=3)
 
 
 def assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
@@ -119,7 +119,7 @@ def worker(folder: str, rank: int) -> None:
     results: dict = {}
     for case in CASES:
         for way, chunk in (("whole", None), ("chunked", 2)):
-            make = lambda net, chunk=chunk: Engine(net.parameters(), DIM, chunk, rank=rank, world=2)  # noqa: E731
+            make = lambda net, chunk=chunk: Stepper(net.parameters(), DIM, chunk, rank=rank, world=2)  # noqa: E731
             results[case, way] = run(case, make)
     results |= {"stop": stop_asked_on_one(rank), "common random numbers": draws_after_dropout(rank)}
     torch.save(results, Path(folder) / f"{rank}.pt")
@@ -130,21 +130,21 @@ def worker(folder: str, rank: int) -> None:
 def stop_asked_on_one(rank: int) -> list[bool]:
     """Return what a process knows of a stop that the second one asks for, before and after a step."""
     net = nn.Linear(5, DIM).double()
-    engine = Engine(net.parameters(), DIM, rank=rank, world=2)
-    method = PlainMethod(net, losses.PNPLoss(), torch.optim.SGD(net.parameters(), lr=0.1), engine=engine)
-    engine.stop_asked = rank == 1
-    known = [engine.stop]
+    stepper = Stepper(net.parameters(), DIM, rank=rank, world=2)
+    method = PlainMethod(net, losses.PNPLoss(), torch.optim.SGD(net.parameters(), lr=0.1), stepper=stepper)
+    stepper.stop_asked = rank == 1
+    known = [stepper.stop]
     method.step(TrainingBatch(INPUTS[rank * 4 : rank * 4 + 4], LABELS[:8], torch.arange(8), [4, 4]))
-    return [*known, engine.stop]
+    return [*known, stepper.stop]
 
 
 def draws_after_dropout(rank: int) -> bool:
     """Say whether both processes draw the same after embeddings that drew differently much, and different dropout."""
     torch.manual_seed(5)
-    engine = Engine((), 3, rank=rank, world=2)
+    stepper = Stepper((), 3, rank=rank, world=2)
     batch = TrainingBatch(torch.ones(2 + rank, 3), torch.zeros(5), torch.arange(5), [2, 3])
-    embedded = engine.embed(nn.Dropout(), batch)
-    numbers = engine.gather_objects(torch.rand(3).tolist())
+    embedded = stepper.embed(nn.Dropout(), batch)
+    numbers = stepper.gather_objects(torch.rand(3).tolist())
     return numbers[0] == numbers[1] and not torch.equal(embedded[:2], embedded[2:4])
 
 
@@ -163,12 +163,12 @@ class Noisy(nn.Module):
 def test_random_numbers_of_the_embedder_are_replayed() -> None:
     torch.manual_seed(0)
     net, x, loss = Noisy(), INPUTS[:11].float(), losses.PNPLoss(temperature=0.1)
-    engine = Engine(net.parameters(), DIM, chunk=4)
+    stepper = Stepper(net.parameters(), DIM, chunk=4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0)
     torch.manual_seed(3)
-    value = loss(engine.embed(net, TrainingBatch(x, LABELS[:11], torch.arange(11))), LABELS[:11])
+    value = loss(stepper.embed(net, TrainingBatch(x, LABELS[:11], torch.arange(11))), LABELS[:11])
     after = torch.get_rng_state()
-    engine.backward(value, optimizer)
+    stepper.backward(value, optimizer)
     assert torch.equal(torch.get_rng_state(), after)
     assert net.lengths == [4, 4, 3, 4, 4, 3]  # never more than a chunk
     found = net.linear.weight.grad.clone()
@@ -182,7 +182,7 @@ def test_gradients_are_clipped_to_their_norm() -> None:
     net = nn.Linear(5, DIM)
     optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
     before = torch.cat([p.detach().flatten().clone() for p in net.parameters()])
-    method = PlainMethod(net, losses.MarginLoss(), optimizer, engine=Engine(clip=0.01))
+    method = PlainMethod(net, losses.MarginLoss(), optimizer, stepper=Stepper(clip=0.01))
     method.step(TrainingBatch(INPUTS[:12].float(), LABELS[:12], torch.arange(12)))
     moved = torch.cat([p.detach().flatten() for p in net.parameters()]) - before
     assert float(moved.norm()) == pytest.approx(0.01, rel=1e-3)
@@ -194,24 +194,24 @@ def test_float16_scales_the_loss_skips_overflow_and_leaves_true_gradients() -> N
     net = nn.Linear(5, DIM)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**14)
-    engine = Engine(scaler=scaler, autocast=partial(torch.autocast, "cpu", torch.float16))
+    stepper = Stepper(scaler=scaler, autocast=partial(torch.autocast, "cpu", torch.float16))
     x = INPUTS[:12].float()
-    value = losses.ContrastiveLoss()(engine.embed(net, TrainingBatch(x, LABELS[:12], torch.arange(12))), LABELS[:12])
+    value = losses.ContrastiveLoss()(stepper.embed(net, TrainingBatch(x, LABELS[:12], torch.arange(12))), LABELS[:12])
     assert value.dtype == torch.float32
-    engine.backward(value, optimizer)
+    stepper.backward(value, optimizer)
     found = net.weight.grad.clone()
     net.zero_grad()
     losses.ContrastiveLoss()(net(x), LABELS[:12]).backward()
     torch.testing.assert_close(found, net.weight.grad, rtol=0.05, atol=2e-3)
-    engine.step(optimizer)
+    stepper.step(optimizer)
     before = net.weight.detach().clone()
     optimizer.zero_grad()
-    engine.backward(net(x).sum() * float("inf"), optimizer)
-    engine.step(optimizer)
+    stepper.backward(net(x).sum() * float("inf"), optimizer)
+    stepper.step(optimizer)
     assert torch.equal(net.weight, before)
     assert scaler.get_scale() == 2.0**13
-    other = Engine(scaler=torch.amp.GradScaler("cpu"))
-    other.load_state_dict(engine.state_dict())
+    other = Stepper(scaler=torch.amp.GradScaler("cpu"))
+    other.load_state_dict(stepper.state_dict())
     assert other.scaler is not None
     assert other.scaler.get_scale() == 2.0**13
 

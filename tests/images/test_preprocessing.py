@@ -3,7 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tophit.data.preprocessing import Preprocessing, resized
+from tophit.images.preprocessing import Preprocessing, resized
 
 
 def noise(width: int, height: int) -> Image.Image:

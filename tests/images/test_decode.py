@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tophit.data.decode import BadImage, array_to_image, read_image
+from tophit.images.decode import BadImage, array_to_image, read_image
 
 
 def gradient(width: int = 40, height: int = 20) -> Image.Image:

@@ -6,15 +6,15 @@ each other: what they must agree on is in ``embedding.json``, which the first of
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tophit.data.dataset import Batch, ImageDataset, image_loader
-from tophit.data.embedded_parts import (
+from tophit.data.manifest import ImageRow, item_id
+from tophit.embedding.vector_parts import (
     DESCRIPTION,
     FORMAT,
     part_files,
@@ -23,11 +23,10 @@ from tophit.data.embedded_parts import (
     read_description,
     write_part,
 )
-from tophit.data.manifest import ImageRow, item_id
 from tophit.errors import TophitError, UsageError
 from tophit.files import create_text, write_text
 from tophit.models.embedder import Embedder
-from tophit.models.engines import FeatureEngine, build_engine, feature_engine
+from tophit.models.runtimes import Runtime, build_runtime, choose_runtime, features_of
 from tophit.progress import Progress
 
 _ROWS_A_PART = 2048
@@ -40,7 +39,7 @@ class EmbeddedFolder:
     count: int
     bad: dict[int, str]
     complete: bool
-    engine: str
+    runtime: str
 
 
 def embed_to_folder(
@@ -49,7 +48,7 @@ def embed_to_folder(
     folder: str | Path,
     *,
     model: str = "",
-    engine: str | None = None,
+    runtime: str | None = None,
     precision: str = "fp32",
     batch: int = 64,
     workers: int = 0,
@@ -63,7 +62,7 @@ def embed_to_folder(
     A folder that was begun with other images, another embedder or other settings is refused.
     """
     folder = Path(folder)
-    runner, plan = _begin(embedder, rows, folder, model, engine, precision, batch, rows_a_part, world)
+    runner, plan = _begin(embedder, rows, folder, model, runtime, precision, batch, rows_a_part, world)
     blocks = range(0, len(rows), rows_a_part)
     paths = [part_path(folder, b % world, b // world) for b in range(len(blocks))]
     mine = [b for b in range(rank, len(blocks), world) if not paths[b].is_file()]
@@ -78,13 +77,13 @@ def _begin(
     rows: Sequence[ImageRow],
     folder: Path,
     model: str,
-    engine: str | None,
+    runtime: str | None,
     precision: str,
     batch: int,
     rows_a_part: int,
     world: int,
-) -> tuple[FeatureEngine, dict[str, Any]]:
-    """Return the engine and the description: those of an earlier start if there was one."""
+) -> tuple[Runtime, dict[str, Any]]:
+    """Return the runtime and the description: those of an earlier start if there was one."""
     path = folder / DESCRIPTION
     if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files; vectors need a folder of their own.")
@@ -98,9 +97,9 @@ def _begin(
     }
     if path.is_file():
         before = read_description(folder)
-        runner = build_engine(engine or before.get("engine", "torch"), embedder, precision)
+        runner = build_runtime(runtime or before.get("engine", "torch"), embedder, precision)
     else:
-        runner = feature_engine(embedder, len(rows), batch, engine, precision)
+        runner = choose_runtime(embedder, len(rows), batch, runtime, precision)
         begun = {
             "format": FORMAT,
             "dim": embedder.dim,
@@ -115,7 +114,7 @@ def _begin(
         if create_text(path, json.dumps(begun, indent=2) + "\n"):
             return runner, begun
         before = read_description(folder)  # another process was first
-        runner = build_engine(before["engine"], embedder, precision)
+        runner = build_runtime(before["engine"], embedder, precision)
     fixed["engine"] = runner.name.removesuffix("-bf16")
     for name, value in fixed.items():
         if before.get(name) != value:
@@ -126,7 +125,12 @@ def _begin(
     return runner, before
 
 
-_WORDS = {"fingerprint": "model", "rows_digest": "list of images", "processes": "number of processes"}
+_WORDS = {
+    "engine": "runtime",
+    "fingerprint": "model",
+    "rows_digest": "list of images",
+    "processes": "number of processes",
+}
 
 
 def _digest(rows: Sequence[ImageRow]) -> str:
@@ -144,7 +148,7 @@ def _digest(rows: Sequence[ImageRow]) -> str:
 
 def _embed(
     embedder: Embedder,
-    engine: FeatureEngine,
+    runtime: Runtime,
     rows: Sequence[ImageRow],
     todo: Sequence[tuple[int, range]],
     batch: int,
@@ -153,23 +157,21 @@ def _embed(
 ) -> Iterator[tuple[int, np.ndarray, list[int], dict[int, str]]]:
     """Yield each block's vectors, the rows they are of, and the reasons for the other rows."""
     batches = [block[i : i + batch] for _, block in todo for i in range(0, len(block), batch)]
-    loader: Iterable[Batch] = image_loader(ImageDataset(rows, embedder.preprocessing), batches, workers)
-    read = iter(progress(loader, len(batches)) if progress else loader)
+    computed = features_of(runtime, embedder, rows, batches, workers, progress)
     for number, block in todo:
         vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
         good: list[int] = []
         bad: dict[int, str] = {}
         for _ in range(0, len(block), batch):
-            one = next(read)
+            one = next(computed)
             bad |= one.bad
-            good += one.rows.tolist()
-            if len(one.rows):
-                vectors.append(embedder.embed_arrays(engine.compute(one.images.numpy())))
+            good += one.rows
+            vectors.append(embedder.embed_arrays(one.values))
         yield number, np.concatenate(vectors), good, bad
-    next(read, None)  # lets the bar end
+    next(computed, None)  # lets the bar end
 
 
-def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], engine: str) -> EmbeddedFolder:
+def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: str) -> EmbeddedFolder:
     there = set(part_files(folder)) & set(paths)
     summaries = [part_summary(path) for path in sorted(there)]
     count = sum(number for number, _ in summaries)
@@ -177,4 +179,4 @@ def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], engine: s
     complete = len(there) == len(paths)
     if complete and not (plan["complete"] and plan["count_of_rows"] == count):
         write_text(folder / DESCRIPTION, json.dumps(plan | {"count_of_rows": count, "complete": True}, indent=2) + "\n")
-    return EmbeddedFolder(count, dict(sorted(bad.items())), complete, engine)
+    return EmbeddedFolder(count, dict(sorted(bad.items())), complete, runtime)

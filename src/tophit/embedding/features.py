@@ -1,6 +1,6 @@
 """Cached features: what a frozen backbone says of an image is computed once and kept.
 
-The key is the backbone's weights, pooling and preprocessing, the engine, the file's content and the box. A renamed
+The key is the backbone's weights, pooling and preprocessing, the runtime, the file's content and the box. A renamed
 file is found again; a changed file is computed anew. Each finished batch is committed, so an interruption loses little.
 """
 
@@ -8,31 +8,19 @@ import hashlib
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tophit.data.dataset import Batch, ImageDataset, image_loader
 from tophit.data.feature_files import feature_file_of, features_of_rows
 from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.models.embedder import Embedder
-from tophit.models.engines import feature_engine
+from tophit.models.runtimes import Features, choose_runtime, features_of
 from tophit.progress import Progress
 
-_BATCH = 64
 _MANY_FILES = 5000  # reading so many to find their keys takes a while
-
-
-@dataclass(frozen=True)
-class Features:
-    """Pooled features (N, channels) of the rows that could be read, and the reasons for those that could not."""
-
-    values: np.ndarray
-    rows: list[int]
-    bad: dict[int, str]
 
 
 def cached_features(
@@ -44,30 +32,24 @@ def cached_features(
 ) -> Features:
     """Return the backbone's pooled features of every row, computing only those the cache does not have.
 
-    ``total`` is the number of rows of which these are a part, so that every part is computed by the same engine.
+    ``total`` is the number of rows of which these are a part, so that every part is computed by the same runtime.
     """
     if feature_file_of(rows) is not None:
         return _given_features(embedder, rows)
-    engine = feature_engine(embedder, total or len(rows))
+    runtime = choose_runtime(embedder, total or len(rows))
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
     shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows
     keys = [_content_key(row) for row in shown]
-    with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{engine.name}.sqlite")) as store:
+    with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{runtime.name}.sqlite")) as store:
         known = store.read(key for key in keys if key)
         missing = [i for i, key in enumerate(keys) if key not in known]
         bad: dict[int, str] = {}
-        dataset = ImageDataset([rows[i] for i in missing], embedder.preprocessing)
-        batches: Iterable[Batch] = image_loader(dataset, _BATCH)
-        if progress and missing:
-            batches = progress(batches, -(-len(missing) // _BATCH))
-        for batch in batches:
-            bad.update({missing[i]: reason for i, reason in batch.bad.items()})
-            if len(batch.rows):
-                values = engine.compute(batch.images.numpy())
-                fresh = {keys[missing[i]]: value for i, value in zip(batch.rows.tolist(), values, strict=True)}
-                store.write(fresh)
-                known.update(fresh)
+        for batch in features_of(runtime, embedder, [rows[i] for i in missing], progress=progress):
+            bad |= {missing[i]: reason for i, reason in batch.bad.items()}
+            fresh = {keys[missing[i]]: value for i, value in zip(batch.rows, batch.values, strict=True)}
+            store.write(fresh)
+            known.update(fresh)
     good = [i for i in range(len(rows)) if i not in bad]
     shape = (0, embedder.backbone.channels)
     values = np.stack([known[keys[i]] for i in good]) if good else np.empty(shape, np.float32)

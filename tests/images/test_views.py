@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tophit.data.preprocessing import Preprocessing
-from tophit.data.views import Augmentation, training_pixels
+from tophit.images.preprocessing import Preprocessing
+from tophit.images.views import Augmentation, training_pixels
 
 
 def noise(width: int, height: int) -> Image.Image:

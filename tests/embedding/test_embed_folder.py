@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tophit.data import embed_folder as module
-from tophit.data.embed_folder import embed_to_folder
-from tophit.data.embedded_parts import read_description, read_parts
 from tophit.data.folders import manifest_from_folder, open_images
 from tophit.data.manifest import ImageRow
-from tophit.data.preprocessing import Preprocessing
+from tophit.embedding import folder as module
+from tophit.embedding.folder import embed_to_folder
+from tophit.embedding.vector_parts import read_description, read_parts
 from tophit.errors import TophitError, UsageError
+from tophit.images.preprocessing import Preprocessing
 from tophit.models import Embedder, build_embedder
 from tophit.search.catalogue import build_catalogue, load_catalogue
 
@@ -45,7 +45,7 @@ def test_the_folder_has_the_format_that_readers_expect(
     embedder: Embedder, rows: list[ImageRow], tmp_path: Path
 ) -> None:
     found = embed_to_folder(embedder, rows, tmp_path / "v", model="mine", rows_a_part=20)
-    assert (found.count, found.bad, found.complete, found.engine) == (48, {}, True, "torch")
+    assert (found.count, found.bad, found.complete, found.runtime) == (48, {}, True, "torch")
     names = sorted(path.name for path in (tmp_path / "v").iterdir())
     assert names == ["embedding.json", *(f"part-0000-0000{i}.parquet" for i in range(3))]
     fields = json.loads((tmp_path / "v" / "embedding.json").read_text())
@@ -89,15 +89,15 @@ def test_a_second_start_computes_only_the_missing_parts(
     before = all_of(tmp_path / "v")
     (tmp_path / "v" / "part-0000-00002.parquet").unlink()
     seen: list[int] = []
-    make = module.build_engine
+    make = module.build_runtime
 
     def counting(*arguments):
-        engine = make(*arguments)
-        compute = engine.compute
-        engine.compute = lambda images: seen.append(len(images)) or compute(images)
-        return engine
+        runtime = make(*arguments)
+        compute = runtime.compute
+        runtime.compute = lambda images: seen.append(len(images)) or compute(images)
+        return runtime
 
-    monkeypatch.setattr(module, "build_engine", counting)
+    monkeypatch.setattr(module, "build_runtime", counting)
     embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
     assert sum(seen) == 10
     after = all_of(tmp_path / "v")
@@ -143,8 +143,8 @@ def test_other_images_models_and_settings_are_refused(embedder: Embedder, rows: 
         embed_to_folder(embedder, rows[:9], tmp_path / "v")
     with pytest.raises(UsageError, match="another number of processes"):
         embed_to_folder(embedder, rows[:10], tmp_path / "v", world=2)
-    with pytest.raises(UsageError, match="another engine"):
-        embed_to_folder(embedder, rows[:10], tmp_path / "v", engine="torch-contiguous")
+    with pytest.raises(UsageError, match="another runtime"):
+        embed_to_folder(embedder, rows[:10], tmp_path / "v", runtime="torch-contiguous")
     with pytest.raises(UsageError, match="another model"):
         embed_to_folder(build_embedder("small", "random", dim=8, size=32), rows[:10], tmp_path / "v")
     with pytest.raises(TophitError, match="listed twice"):

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from tophit.cli import app
 from tophit.errors import TophitError, UsageError
-from tophit.models import Embedder, build_embedder, engine_choice, exported
-from tophit.models.engine_choice import choose, fastest_engine
-from tophit.models.engines import build_engine, engines_at_hand, feature_engine
+from tophit.models import Embedder, build_embedder, exported, runtime_choice
 from tophit.models.exported import export_embedder
+from tophit.models.runtime_choice import choose, fastest_runtime
+from tophit.models.runtimes import build_runtime, choose_runtime, runtimes_at_hand
 
 
 @pytest.fixture
@@ -23,14 +23,14 @@ def embedder() -> Embedder:
 
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino", "torch", "torch-contiguous"])
 def test_every_engine_gives_the_same_features_to_1e_4_cosine_distance(name: str, embedder: Embedder) -> None:
-    assert name in engines_at_hand()  # the dev extra installs them all
+    assert name in runtimes_at_hand()  # the dev extra installs them all
     images = np.random.default_rng(0).normal(size=(5, 3, 32, 32)).astype(np.float32)
     with torch.inference_mode():
         expected = embedder.features(torch.from_numpy(images)).numpy()
-    engine = build_engine(name, embedder)
-    assert engine.name == name
+    runtime = build_runtime(name, embedder)
+    assert runtime.name == name
     for count in (1, 5):
-        found = engine.compute(images[:count])
+        found = runtime.compute(images[:count])
         assert found.dtype == np.float32
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected[:count], axis=1)
         assert (1 - (found * expected[:count]).sum(1) / lengths).max() < 1e-6
@@ -38,23 +38,23 @@ def test_every_engine_gives_the_same_features_to_1e_4_cosine_distance(name: str,
 
 
 def test_openvino_computes_in_float32_unless_asked(embedder: Embedder) -> None:
-    compiled = build_engine("openvino", embedder).request.get_compiled_model()  # type: ignore[attr-defined]
+    compiled = build_runtime("openvino", embedder).request.get_compiled_model()  # type: ignore[attr-defined]
     assert "float32" in str(compiled.get_property("INFERENCE_PRECISION_HINT"))
-    assert build_engine("openvino", embedder, "bf16").name == "openvino-bf16"
+    assert build_runtime("openvino", embedder, "bf16").name == "openvino-bf16"
 
 
 def test_bf16_is_near_float32_and_has_a_name_of_its_own(embedder: Embedder) -> None:
     images = np.random.default_rng(0).normal(size=(4, 3, 32, 32)).astype(np.float32)
-    full, reduced = build_engine("torch", embedder), build_engine("torch", embedder, "bf16")
+    full, reduced = build_runtime("torch", embedder), build_runtime("torch", embedder, "bf16")
     assert reduced.name == "torch-bf16"
     a, b = full.compute(images), reduced.compute(images)
     assert b.dtype == np.float32
     assert not (a == b).all()
     np.testing.assert_allclose(a, b, rtol=0.05, atol=0.02)
     with pytest.raises(UsageError, match="onnxruntime computes in fp32, not in bf16"):
-        build_engine("onnxruntime", embedder, "bf16")
+        build_runtime("onnxruntime", embedder, "bf16")
     with pytest.raises(UsageError, match="no precision 'fp8'"):
-        feature_engine(embedder, 10, precision="fp8")
+        choose_runtime(embedder, 10, precision="fp8")
 
 
 def test_the_fastest_is_measured_once_and_stays(
@@ -68,28 +68,28 @@ def test_the_fastest_is_measured_once_and_stays(
         asked.append(batch)
         return {name: 1.0 if name == "torch-contiguous" else 2.0 for name in names}
 
-    monkeypatch.setattr(engine_choice, "measure_engines", measure)
+    monkeypatch.setattr(runtime_choice, "measure_runtimes", measure)
     for _ in range(3):
-        assert feature_engine(embedder, 10_000).name == "torch-contiguous"
+        assert choose_runtime(embedder, 10_000).name == "torch-contiguous"
     assert asked == [64]
-    assert feature_engine(embedder, 10_000, batch=8).name == "torch-contiguous"
+    assert choose_runtime(embedder, 10_000, batch=8).name == "torch-contiguous"
     assert asked == [64, 8]
     (kept, _) = sorted((tmp_path / "engines").iterdir())
     assert json.loads(kept.read_text())["seconds_an_image"]["torch"] == 2.0
     monkeypatch.setenv("TOPHIT_ENGINE", "torch")
-    assert feature_engine(embedder, 10_000).name == "torch"
-    assert feature_engine(embedder, 10_000, engine="torch-contiguous").name == "torch-contiguous"
+    assert choose_runtime(embedder, 10_000).name == "torch"
+    assert choose_runtime(embedder, 10_000, runtime="torch-contiguous").name == "torch-contiguous"
 
 
 def test_a_real_measurement_gives_every_engine_a_time(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path))
-    names = engines_at_hand()
-    seconds = engine_choice.measure_engines(embedder, 4, "fp32", names)
+    names = runtimes_at_hand()
+    seconds = runtime_choice.measure_runtimes(embedder, 4, "fp32", names)
     assert list(seconds) == names
     assert all(value > 0 for value in seconds.values())
-    assert fastest_engine(embedder, 4) == fastest_engine(embedder, 4)
+    assert fastest_runtime(embedder, 4) == fastest_runtime(embedder, 4)
 
 
 def test_noise_does_not_choose() -> None:
@@ -99,11 +99,11 @@ def test_noise_does_not_choose() -> None:
 
 
 def test_an_unknown_or_missing_engine_is_refused(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UsageError, match="no engine 'cuda'; choices: onnxruntime, openvino, torch"):
-        build_engine("cuda", embedder)
-    monkeypatch.setattr("tophit.models.engines.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="no runtime 'cuda'; choices: onnxruntime, openvino, torch"):
+        build_runtime("cuda", embedder)
+    monkeypatch.setattr("tophit.models.runtimes.importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"install it with: pip install 'tophit\[openvino\]'"):
-        build_engine("openvino", embedder)
+        build_runtime("openvino", embedder)
 
 
 @pytest.mark.parametrize("pooling", ["rmac", "gem"])

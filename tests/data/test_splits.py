@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tophit.data.manifest import ImageRow, Manifest
-from tophit.data.merge import merge_classes
+from tophit.data.splits import merge_classes
 
 
 def manifest(labels):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from tophit.data.preprocessing import Preprocessing, ViewBox, resized
+from tophit.images.preprocessing import Preprocessing, ViewBox, resized
 
 _TRIES = 10  # random shapes before a crop that fits no picture gives way to one that does
 

@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import torch
 
-from tophit.data import features as module
-from tophit.data.embedding import embed_rows
-from tophit.data.features import cached_features
 from tophit.data.folders import manifest_from_folder
 from tophit.data.manifest import ImageRow
+from tophit.embedding import features as module
+from tophit.embedding.features import cached_features
+from tophit.embedding.rows import embed_rows
+from tophit.images.decode import read_image
 from tophit.models import Embedder, build_embedder
-from tophit.models.engines import TorchEngine
+from tophit.models.runtimes import TorchRuntime
 
 
 @pytest.fixture
@@ -25,12 +26,12 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count the images that the backbone really sees."""
     seen: list[int] = []
 
-    class Counting(TorchEngine):
+    class Counting(TorchRuntime):
         def compute(self, images: np.ndarray) -> np.ndarray:
             seen.append(len(images))
             return super().compute(images)
 
-    monkeypatch.setattr(module, "feature_engine", lambda embedder, images: Counting(embedder))
+    monkeypatch.setattr(module, "choose_runtime", lambda embedder, images: Counting(embedder))
     return seen
 
 
@@ -40,7 +41,9 @@ def test_features_are_the_backbones_and_are_computed_once(
     rows = manifest_from_folder(pictures).rows
     first = cached_features(embedder, rows, folder=tmp_path)
     assert sum(computed) == 48
-    images = np.stack([embedder._prepare(row.path) for row in rows])
+    images = np.stack(
+        [embedder.preprocessing(read_image(row.path, least_side=embedder.preprocessing.least_side)) for row in rows]
+    )
     with torch.inference_mode():
         expected = embedder.eval().features(torch.from_numpy(images)).numpy()
     np.testing.assert_allclose(first.values, expected, rtol=1e-5, atol=1e-6)

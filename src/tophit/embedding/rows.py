@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tophit.data.dataset import Batch, ImageDataset, image_loader
-from tophit.data.features import cached_features
 from tophit.data.manifest import ImageRow
+from tophit.embedding.features import cached_features
 from tophit.models.embedder import Embedder
-from tophit.models.engines import TorchEngine, feature_engine
+from tophit.models.runtimes import TorchRuntime, choose_runtime, features_of
 from tophit.progress import Progress
 
 
@@ -31,21 +30,18 @@ def embed_rows(
 ) -> EmbeddedRows:
     """Embed rows in order. Where only the head was trained, the backbone's features come from the cache.
 
-    ``final=False`` says that the weights will change again, so that exporting them for a faster engine is a waste.
-    ``total`` is the number of rows of which these are a part, so that every part is computed by the same engine.
+    ``final=False`` says that the weights will change again, so that exporting them for a faster runtime is a waste.
+    ``total`` is the number of rows of which these are a part, so that every part is computed by the same runtime.
     """
     if embedder.trained != "all":
         features = cached_features(embedder, rows, progress, total=total)
         return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
-    engine = feature_engine(embedder, total or len(rows)) if final else TorchEngine(embedder)
-    loader = image_loader(ImageDataset(rows, embedder.preprocessing), 64)
+    runtime = choose_runtime(embedder, total or len(rows)) if final else TorchRuntime(embedder)
     vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
     good: list[int] = []
     bad: dict[int, str] = {}
-    batch: Batch
-    for batch in progress(loader, len(loader)) if progress else loader:
+    for batch in features_of(runtime, embedder, rows, progress=progress):
         bad |= batch.bad
-        good += batch.rows.tolist()
-        if len(batch.rows):
-            vectors.append(embedder.embed_arrays(engine.compute(batch.images.numpy())))
+        good += batch.rows
+        vectors.append(embedder.embed_arrays(batch.values))
     return EmbeddedRows(np.concatenate(vectors), good, bad)

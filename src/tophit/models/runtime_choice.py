@@ -1,4 +1,4 @@
-"""The fastest engine on this machine, measured once for a backbone, input and batch size, and remembered."""
+"""The fastest runtime on this machine, measured once for a backbone, input and batch size, and remembered."""
 
 import hashlib
 import json
@@ -14,26 +14,26 @@ import numpy as np
 import torch
 
 from tophit.files import cache_folder, create_text
-from tophit.models.engines import build_engine, engines_at_hand
+from tophit.models.runtimes import build_runtime, runtimes_at_hand
 
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
 
 _MOST_IMAGES = 16  # of a batch in the measurement
 _ROUNDS = 3
-_MOST_SECONDS = 6.0  # for an engine: a slow one gets fewer rounds
-_MARGIN = 0.9  # a later engine must take less than this share of an earlier one's time, else noise would choose
+_MOST_SECONDS = 6.0  # for a runtime: a slow one gets fewer rounds
+_MARGIN = 0.9  # a later runtime must take less than this share of an earlier one's time, else noise would choose
 
 
-def fastest_engine(embedder: "Embedder", batch: int, precision: str = "fp32") -> str:
-    """Return the name of the fastest engine at hand: the one remembered, else by a measurement of seconds."""
-    names = engines_at_hand(precision)
+def fastest_runtime(embedder: "Embedder", batch: int, precision: str = "fp32") -> str:
+    """Return the name of the fastest runtime at hand: the one remembered, else by a measurement of seconds."""
+    names = runtimes_at_hand(precision)
     if len(names) == 1:
         return names[0]
     key = _key(embedder, batch, precision, names)
     path = cache_folder() / "engines" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.json"
     if not path.is_file():
-        seconds = measure_engines(embedder, batch, precision, names)
+        seconds = measure_runtimes(embedder, batch, precision, names)
         choice = {"engine": choose(seconds), "seconds_an_image": seconds, "measured_for": key}
         path.parent.mkdir(parents=True, exist_ok=True)
         create_text(path, json.dumps(choice, indent=2) + "\n")  # if another process was first, its choice stands
@@ -41,7 +41,7 @@ def fastest_engine(embedder: "Embedder", batch: int, precision: str = "fp32") ->
 
 
 def choose(seconds: dict[str, float]) -> str:
-    """Return the first engine that no later one beats clearly."""
+    """Return the first runtime that no later one beats clearly."""
     best, *others = seconds
     for name in others:
         if seconds[name] < _MARGIN * seconds[best]:
@@ -49,18 +49,18 @@ def choose(seconds: dict[str, float]) -> str:
     return best
 
 
-def measure_engines(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, float]:
-    """Return each engine's median seconds an image, after a first batch that does not count."""
+def measure_runtimes(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, float]:
+    """Return each runtime's median seconds an image, after a first batch that does not count."""
     count, size = min(batch, _MOST_IMAGES), embedder.preprocessing.size
     images = np.random.default_rng(0).normal(size=(count, 3, size, size)).astype(np.float32)
     seconds: dict[str, float] = {}
     for name in names:
-        engine = build_engine(name, embedder, precision)
-        engine.compute(images[:1])
+        runtime = build_runtime(name, embedder, precision)
+        runtime.compute(images[:1])
         times: list[float] = []
         while len(times) < _ROUNDS and sum(times) < _MOST_SECONDS:
             start = time.perf_counter()
-            engine.compute(images)
+            runtime.compute(images)
             times.append(time.perf_counter() - start)
         seconds[name] = statistics.median(times) / count
     return seconds
@@ -86,8 +86,8 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _version(engine: str) -> str:
+def _version(runtime: str) -> str:
     try:
-        return version("torch" if engine.startswith("torch") else engine)
+        return version("torch" if runtime.startswith("torch") else runtime)
     except PackageNotFoundError:
         return ""

@@ -1,4 +1,4 @@
-"""How a method computes: it embeds, goes backward and steps through an engine; many processes, chunks, precision.
+"""How a method computes: it embeds, goes backward and steps through an stepper; many processes, chunks, precision.
 
 Everything after the embedding runs on every process alike, with the same random numbers. So only the embedder's
 gradient is shared out, and summed once after each backward; that is why no DistributedDataParallel wraps anything.
@@ -28,8 +28,8 @@ class _Chunks:
     leaf: torch.Tensor  # (n, d), where the loss's gradient arrives
 
 
-class Engine:
-    """Embeds a batch, propagates gradients and steps optimizers. ``Engine()`` is plain PyTorch in one process.
+class Stepper:
+    """Embeds a batch, propagates gradients and steps optimizers. ``Stepper()`` is plain PyTorch in one process.
 
     ``parameters`` and ``dim`` are the embedder's. With ``chunk``, at most so many images pass through the embedder at a
     time: first all of them without a graph, then, when the loss's gradient at the embeddings is known, again with one.

@@ -1,27 +1,31 @@
-"""Engines that run a frozen backbone: torch, or onnxruntime and OpenVINO where they are installed (faster on CPUs)."""
+"""Runtimes that run a frozen backbone: torch, or onnxruntime and OpenVINO where they are installed (faster on CPUs)."""
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 
+from tophit.data.dataset import ImageDataset, PictureSource, image_loader
 from tophit.errors import UsageError
 from tophit.models.onnx_export import cached_graph
+from tophit.progress import Progress
 
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
 
+BATCH = 64  # images at a time, where nobody says otherwise
 _WORTH_CHOOSING = 500  # images; below that an export and a measurement cost more than they save
 _EXPORT = ("onnx", "onnxscript")
 PRECISIONS = ("fp32", "bf16")
 
 
-class FeatureEngine(Protocol):
-    """Computes pooled features; ``name`` goes into cache keys, since engines differ in the last digits."""
+class Runtime(Protocol):
+    """Computes pooled features; ``name`` goes into cache keys, since runtimes differ in the last digits."""
 
     name: str
 
@@ -30,45 +34,74 @@ class FeatureEngine(Protocol):
         ...
 
 
-def feature_engine(
-    embedder: "Embedder", images: int, batch: int = 64, engine: str | None = None, precision: str = "fp32"
-) -> FeatureEngine:
-    """Return the engine for so many images in batches of a size: the one named, else the fastest.
+@dataclass(frozen=True)
+class Features:
+    """Pooled features (n, channels) of the images that could be read, their rows, and the reasons for the others."""
 
-    ``TOPHIT_ENGINE`` names one too. Few images, or an embedder on a GPU, get torch. Else the fastest was or will be
-    measured, once a machine, backbone and batch size, and stays: the same number of images gives the same engine.
+    values: np.ndarray
+    rows: list[int]
+    bad: dict[int, str]
+
+
+def features_of(
+    runtime: Runtime,
+    embedder: "Embedder",
+    sources: Sequence[PictureSource],
+    batches: Iterable[Sequence[int]] | int = BATCH,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Iterator[Features]:
+    """Yield the pooled features of images, batch by batch: the one loop from images to features.
+
+    ``batches`` are lists of row numbers, or the size of batches of all rows in order; ``workers`` processes read them.
+    """
+    loader = image_loader(ImageDataset(sources, embedder.preprocessing), batches, workers)
+    for batch in progress(loader, len(loader)) if progress and len(loader) else loader:
+        images = batch.images.numpy()
+        values = runtime.compute(images) if len(images) else np.empty((0, embedder.backbone.channels), np.float32)
+        yield Features(values, batch.rows.tolist(), batch.bad)
+
+
+def choose_runtime(
+    embedder: "Embedder", images: int, batch: int = BATCH, runtime: str | None = None, precision: str = "fp32"
+) -> Runtime:
+    """Return the runtime for so many images in batches of a size: the one named, else the fastest.
+
+    ``TOPHIT_RUNTIME`` names one too (``TOPHIT_ENGINE`` is its older name). Few images, or an embedder on a GPU, get
+    torch. Else the fastest is measured once for a machine, backbone and batch size, and remembered: the same number of
+    images gives the same runtime.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"There is no precision '{precision}'; choices: {', '.join(PRECISIONS)}.")
-    engine = engine or os.environ.get("TOPHIT_ENGINE") or None
-    if engine is None:
+    runtime = runtime or os.environ.get("TOPHIT_RUNTIME") or os.environ.get("TOPHIT_ENGINE") or None
+    if runtime is None:
         if images < _WORTH_CHOOSING or embedder.device.type != "cpu":
-            engine = "torch"
+            runtime = "torch"
         else:
-            from tophit.models.engine_choice import fastest_engine
+            from tophit.models.runtime_choice import fastest_runtime
 
-            engine = fastest_engine(embedder, batch, precision)
-    return build_engine(engine, embedder, precision)
+            runtime = fastest_runtime(embedder, batch, precision)
+    return build_runtime(runtime, embedder, precision)
 
 
-def build_engine(name: str, embedder: "Embedder", precision: str = "fp32") -> FeatureEngine:
-    """Return the engine of a name in a precision; what is not installed or can't is refused."""
-    if name not in _ENGINES:
-        raise UsageError(f"There is no engine '{name}'; choices: {', '.join(_ENGINES)}.")
-    make, packages, precisions = _ENGINES[name]
+def build_runtime(name: str, embedder: "Embedder", precision: str = "fp32") -> Runtime:
+    """Return the runtime of a name in a precision; what is not installed or can't is refused."""
+    if name not in _RUNTIMES:
+        raise UsageError(f"There is no runtime '{name}'; choices: {', '.join(_RUNTIMES)}.")
+    make, packages, precisions = _RUNTIMES[name]
     if not _installed(packages):
         extra = "openvino" if "openvino" in packages else "onnx"
-        raise UsageError(f"The engine {name} is not installed; install it with: pip install 'tophit[{extra}]'")
+        raise UsageError(f"The runtime {name} is not installed; install it with: pip install 'tophit[{extra}]'")
     if precision not in precisions:
-        raise UsageError(f"The engine {name} computes in {', '.join(precisions)}, not in {precision}.")
+        raise UsageError(f"The runtime {name} computes in {', '.join(precisions)}, not in {precision}.")
     return make(embedder, precision)
 
 
-def engines_at_hand(precision: str = "fp32") -> list[str]:
-    """Return the names of the engines that can be used here without compiling; ``TOPHIT_ONNX=0`` leaves out exports."""
+def runtimes_at_hand(precision: str = "fp32") -> list[str]:
+    """Return the runtimes that can be used here without compiling; ``TOPHIT_ONNX=0`` leaves out exports."""
     return [
         name
-        for name, (_, packages, precisions) in _ENGINES.items()
+        for name, (_, packages, precisions) in _RUNTIMES.items()
         if precision in precisions and _installed(packages) and name != "compiled"
     ]
 
@@ -89,7 +122,7 @@ def _installed(packages: tuple[str, ...]) -> bool:
     return all(importlib.util.find_spec(name) for name in packages)
 
 
-class TorchEngine:
+class TorchRuntime:
     """Eager torch, channels last, on whatever device the embedder is."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
@@ -109,7 +142,7 @@ class TorchEngine:
         return self.embedder.features(images)
 
 
-class ContiguousEngine(TorchEngine):
+class ContiguousRuntime(TorchRuntime):
     """Eager torch in its default layout, which wins for some networks and small batches. It holds a copy."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
@@ -122,7 +155,7 @@ class ContiguousEngine(TorchEngine):
         return self.embedder.pool(self.embedder.backbone(images))
 
 
-class CompiledEngine(TorchEngine):
+class CompiledRuntime(TorchRuntime):
     """``torch.compile``; it needs a C++ compiler and takes a minute or more at the first batch."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
@@ -135,7 +168,7 @@ class CompiledEngine(TorchEngine):
         return self.compiled(images)
 
 
-class OnnxEngine:
+class OnnxRuntime:
     """onnxruntime on the CPU, of the graph in the cache."""
 
     name = "onnxruntime"
@@ -154,7 +187,7 @@ class OnnxEngine:
         return np.asarray(self.session.run(None, {"images": images})[0])
 
 
-class OpenVinoEngine:
+class OpenVinoRuntime:
     """OpenVINO on the CPU, of the same graph; left to itself it would compute in less than float32."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
@@ -174,10 +207,10 @@ class OpenVinoEngine:
 
 
 # in the order of preference where they are equally fast: how to make one, what it needs, what it computes in
-_ENGINES: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]] = {
-    "onnxruntime": (OnnxEngine, (*_EXPORT, "onnxruntime"), ("fp32",)),
-    "openvino": (OpenVinoEngine, (*_EXPORT, "openvino"), PRECISIONS),
-    "torch": (TorchEngine, (), PRECISIONS),
-    "torch-contiguous": (ContiguousEngine, (), PRECISIONS),
-    "compiled": (CompiledEngine, (), PRECISIONS),
+_RUNTIMES: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]] = {
+    "onnxruntime": (OnnxRuntime, (*_EXPORT, "onnxruntime"), ("fp32",)),
+    "openvino": (OpenVinoRuntime, (*_EXPORT, "openvino"), PRECISIONS),
+    "torch": (TorchRuntime, (), PRECISIONS),
+    "torch-contiguous": (ContiguousRuntime, (), PRECISIONS),
+    "compiled": (CompiledRuntime, (), PRECISIONS),
 }

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tophit.data.manifest import Box
 from tophit.errors import TophitError
 
 MAX_PIXELS = 178_956_970  # where Pillow itself refuses; a larger picture is an attack or a mistake
@@ -14,17 +13,24 @@ _SIXTEEN_BIT_TO_EIGHT = 1 / 257
 _ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
 
+Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels of the upright picture
+ImageInput = str | Path | Image.Image | np.ndarray
+
+
 class BadImage(TophitError):
     """An image file that can't be used, with its path and the reason."""
 
 
-def read_image(path: str | Path, box: Box | None = None, least_side: int | None = None) -> Image.Image:
-    """Open an image file as a person sees it: EXIF rotation applied, alpha over white, 8-bit RGB.
+def read_image(source: ImageInput, box: Box | None = None, least_side: int | None = None) -> Image.Image:
+    """Return an image file, Pillow image or array as a person sees it: EXIF rotation applied, alpha over white, RGB.
 
-    ``box`` (x1, y1, x2, y2, in pixels of the upright picture) crops. ``least_side`` allows a JPEG to be decoded
-    at a smaller scale as long as the cropped picture's sides stay at least that long.
+    ``box`` crops. ``least_side`` allows a JPEG to be decoded at a smaller scale as long as the cropped picture's sides
+    stay at least that long.
     """
-    path = Path(path)
+    if isinstance(source, Image.Image | np.ndarray):
+        image = array_to_image(source) if isinstance(source, np.ndarray) else to_rgb(source)
+        return image if box is None else _crop(image, box)
+    path = Path(source)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # bombs and odd EXIF: checked here, or of no consequence for pixels

@@ -1,0 +1,1 @@
+"""Images: decoding, preprocessing, random views, the cache of decoded pictures."""
