@@ -1,45 +1,28 @@
-"""The page of a comparison: one HTML file that asks no host, in the look of the report."""
+"""The page of a comparison: one HTML file that requests nothing from a network."""
 
 import base64
-import json
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tophit.compare.cells import cells, explained, heads
+from tophit.compare.outputs import cells, explained, heads
 from tophit.compare.statistics import Estimate
 from tophit.compare.summary import Comparison, Row
-
-if TYPE_CHECKING:
-    from tophit.report.drawing import Drawing
+from tophit.figures import DRAWING_CSS, Drawing
+from tophit.figures.html import SEARCH_PAGE, data_script, page_head
 
 _STATIC = Path(__file__).parent / "static"
-_SERVED = Path(__file__).parent.parent / "serve" / "page"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-_MORE = ' class="more"'  # a column that the box "all metrics" shows
-_MANY = 3  # figures beyond these are folded away
+_MORE = ' class="more"'  # a column that the check box "all metrics" shows
+_MANY = 3  # further figures are folded away
 
 
-def to_html(comparison: Comparison, drawings: "Sequence[Drawing]" = ()) -> str:
-    """Return one page that needs no other file: table, figures if there are any, and the data as JSON."""
-    data = json.dumps(comparison.to_json(), ensure_ascii=False).replace("<", "\\u003c")
-    title = escape(comparison.title)
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8" />
-<meta http-equiv="Content-Security-Policy" content="{_POLICY}" />
-<meta name="viewport" content="width=device-width, initial-scale=1" />
-<meta name="color-scheme" content="light dark" />
-<title>{title}</title>
-<link rel="icon" href="data:image/svg+xml;base64,{base64.b64encode((_SERVED / "icon.svg").read_bytes()).decode()}" />
-<style>
-{_style(bool(drawings))}
-</style>
-</head>
-<body>
-<header><p class="brand">Tophit comparison</p><h1>{title}</h1></header>
+def to_html(comparison: Comparison, drawings: Sequence[Drawing] = ()) -> str:
+    """Return one page that needs no other file: the table, figures if there are any, and the data as JSON."""
+    style = _style() + (DRAWING_CSS if drawings else "") + (_STATIC / "comparison.css").read_text(encoding="utf-8")
+    return f"""{page_head(comparison.title, _POLICY, style)}<body>
+<header><p class="brand">Tophit comparison</p><h1>{escape(comparison.title)}</h1></header>
 <main>
 <section class="lead"><p class="answer">{escape(comparison.recommendation)}</p>
 <p class="muted">{escape(explained(comparison))}</p></section>
@@ -49,26 +32,19 @@ def to_html(comparison: Comparison, drawings: "Sequence[Drawing]" = ()) -> str:
 {_settings(comparison.rows)}
 {_failed(comparison)}
 </main>
-<script type="application/json" id="comparison">{data}</script>
-<script>
+{"".join(data_script("comparison", comparison.to_json()))}<script>
 {(_STATIC / "comparison.js").read_text(encoding="utf-8")}</script>
 </body>
 </html>
 """
 
 
-def _style(with_drawings: bool) -> str:
-    """Return the colours of the search page, which in print are always the light ones, and the rules of this page."""
-    tokens = (_SERVED / "style.css").read_text(encoding="utf-8")
+def _style() -> str:
+    """Return the colours of the search page, which are always the light ones in print."""
+    tokens = (SEARCH_PAGE / "style.css").read_text(encoding="utf-8")
     tokens = tokens[: tokens.index("* {")]
     light = tokens[: tokens.index("@media")]
-    printed = "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
-    own = (_STATIC / "comparison.css").read_text(encoding="utf-8")
-    if not with_drawings:
-        return tokens + printed + own
-    from tophit.report.drawing import DRAWING_CSS
-
-    return tokens + printed + DRAWING_CSS + own
+    return tokens + "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
 
 
 def _facts(comparison: Comparison) -> str:
@@ -115,7 +91,7 @@ def _line(row: Row, comparison: Comparison, low: float, high: float, classes: Se
 
 
 def _values(row: Row, comparison: Comparison) -> list[Any]:
-    """Return what each column is sorted by, in the order of the heads; empty where there is nothing."""
+    """Return the values by which the columns are sorted, in the order of the heads; empty where there is none."""
     found = row.difference
     compared = ["", "", ""] if found is None else [found.mean, found.probability, row.adjusted_p]
     others = [each.mean for metric, each in row.metrics.items() if metric != comparison.metric]
@@ -124,7 +100,7 @@ def _values(row: Row, comparison: Comparison) -> list[Any]:
 
 
 def _classes(names: Sequence[str], comparison: Comparison) -> list[str]:
-    """Return the class of each column; recall at more than one result, if it is not the metric, waits for its box."""
+    """Return the class of each column; recall@k for k > 1 is hidden until its box is checked, unless it is the metric."""
     less = {name for name in names if name.startswith("recall@")} - {"recall@1", comparison.metric}
     return [' class="name"' if place == 1 else _MORE if name in less else "" for place, name in enumerate(names)]
 
@@ -140,13 +116,13 @@ def _bar(found: Estimate, low: float, high: float) -> str:
     )
 
 
-def _figures(drawings: "Sequence[Drawing]") -> str:
+def _figures(drawings: Sequence[Drawing]) -> str:
     if not drawings:
         return ""
     first = "".join(map(_figure, drawings[:_MANY]))
     more = "".join(map(_figure, drawings[_MANY:]))
     folded = (
-        f"<details><summary>Each search: settings against validation ({len(drawings) - _MANY})</summary>"
+        f"<details><summary>Settings and validation metric of each search ({len(drawings) - _MANY})</summary>"
         f'<div class="figures">{more}</div></details>'
         if more
         else ""
@@ -154,7 +130,7 @@ def _figures(drawings: "Sequence[Drawing]") -> str:
     return f'<section><h2>Figures</h2><div class="figures">{first}</div>{folded}</section>'
 
 
-def _figure(drawing: "Drawing") -> str:
+def _figure(drawing: Drawing) -> str:
     numbers = base64.b64encode(drawing.csv().encode("utf-8")).decode("ascii")
     return (
         f"<figure><h3>{escape(drawing.title)}</h3>{drawing.svg()}<figcaption><p>{escape(drawing.caption)} "
@@ -164,7 +140,7 @@ def _figure(drawing: "Drawing") -> str:
 
 
 def _settings(rows: Sequence[Row]) -> str:
-    """Return the settings that searches found and that were measured."""
+    """Return the settings that the searches found and that were measured."""
     found = {row.name: row.settings for row in rows if row.settings}
     if not found:
         return ""

@@ -1,8 +1,8 @@
 """Cosine similarities of queries and gallery, strip by strip within a memory budget.
 
-The last bits of a float32 product depend on the shape the BLAS library is given. So every product here has one shape,
-ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends: a pair's score is the same whatever the budget,
-and whichever of the two is the query.
+The last bits of a float32 product depend on the shape that the BLAS library is given. So every product here has the
+same shape, ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends. A pair's score is then the same for
+every memory budget, and whichever of the two is the query.
 """
 
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from tophit.evaluation.inputs import MEMORY_BUDGET, check_labelled, unit_rows
+from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_labelled, encode_labels, unit_rows
 
-# Multiples of the widths that BLAS kernels work in (4 to 48): with a rest, the kernel for it adds in another order and
-# equal vectors get unequal scores. 2048 is no multiple of 12, which float64 on AVX2 needs.
+# Multiples of the widths of BLAS kernels (4 to 48): another kernel computes a remainder, adds in another order, and
+# gives equal vectors unequal scores. 2048 is not a multiple of 12, which float64 on AVX2 needs.
 ROW_TILE = 576
 COLUMN_TILE = 1152
 
 
 @dataclass(frozen=True)
 class SearchTask:
-    """Who searches whom: vectors and integer classes of queries (Q) and items (M), each query's own item or -1 (Q)."""
+    """Vectors and integer classes of queries (Q) and gallery items (M), and each query's own item or -1 (Q)."""
 
     queries: torch.Tensor
     query_classes: np.ndarray
@@ -54,6 +54,27 @@ class SearchTask:
         return torch.float64 if torch.float64 in (self.queries.dtype, self.items.dtype) else torch.float32
 
 
+def search_task(
+    embeddings: Array,
+    labels: Array,
+    gallery: Array | None = None,
+    gallery_labels: Array | None = None,
+    own_items: Array | None = None,
+) -> SearchTask:
+    """Check the inputs and return the task: queries that search a gallery or, without one, each other."""
+    if (gallery is None) != (gallery_labels is None):
+        raise ValueError("gallery and gallery_labels belong together: give both or neither")
+    queries = as_vectors(embeddings)
+    if gallery is None or gallery_labels is None:
+        if own_items is not None:
+            raise ValueError("own_items are indices into the gallery; without a gallery leave them out")
+        (classes,) = encode_labels(labels)
+        return SearchTask(queries, classes, queries, classes, np.arange(len(queries)))
+    query_classes, item_classes = encode_labels(labels, gallery_labels)
+    own = np.full(len(queries), -1) if own_items is None else np.asarray(own_items).astype(np.int64)
+    return SearchTask(queries, query_classes, as_vectors(gallery, "gallery"), item_classes, own)
+
+
 def unit_tile(rows: torch.Tensor, tile: int, dtype: torch.dtype) -> torch.Tensor:
     """Return rows (n, d) of length 1, padded with zero rows to (tile, d)."""
     padded = torch.zeros(tile, rows.shape[1], dtype=dtype)
@@ -64,7 +85,7 @@ def unit_tile(rows: torch.Tensor, tile: int, dtype: torch.dtype) -> torch.Tensor
 class UnitTiles:
     """Rows of length 1 in tiles of a fixed number of rows, the last one padded with zero rows.
 
-    ``order`` (N,) arranges the rows otherwise than they stand; ``keep`` makes all tiles at once.
+    ``order`` (N,) rearranges the rows; ``keep`` makes all tiles at once.
     """
 
     def __init__(
@@ -85,15 +106,15 @@ class UnitTiles:
 
 
 def copy_fits(task: SearchTask, memory_budget: int) -> bool:
-    """Say whether the unit vectors of all items fit a quarter of the budget."""
+    """Say whether the unit vectors of all items fit into a quarter of the budget."""
     return (len(task.items) + COLUMN_TILE) * task.items.shape[1] * task.score_type.itemsize <= memory_budget // 4
 
 
 class ScoreStrips:
     """The similarity matrix of a task in strips of ROW_TILE queries by as many items as the budget allows.
 
-    A strip spans all items if it fits half of the budget; else the items come in several spans, each computed when
-    it is asked for. Own items score -inf.
+    A strip spans all items if it fits into half of the budget; else the items come in several spans, each computed on
+    request. A query's own item scores -inf.
     """
 
     def __init__(self, task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> None:
@@ -108,13 +129,13 @@ class ScoreStrips:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """First and last-but-one item of each span; one span where all items fit."""
+        """Begin and end of each span of items; one span if all items fit."""
         count = len(self.task.items)
         return [(start, min(start + self.span, count)) for start in range(0, count, self.span)]
 
     @property
     def strips(self) -> list[tuple[int, int]]:
-        """First and last-but-one query of each strip."""
+        """Begin and end of each strip of queries."""
         count = len(self.task.queries)
         return [(start, min(start + ROW_TILE, count)) for start in range(0, count, ROW_TILE)]
 

@@ -1,4 +1,4 @@
-"""Figures of a comparison: the interval of every candidate, and the trials of every search."""
+"""Figures of a comparison: the interval of every candidate and the trials of every search."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ import numpy as np
 from tophit.compare.plan import Candidate, Plan, Range, slug
 from tophit.compare.store import Store
 from tophit.compare.summary import Comparison
-from tophit.compare.tuning import read_trials
-from tophit.report.drawing import Drawing
-from tophit.report.style import COLUMN, PAGE, SERIES, SURFACE, house_style, new_axes, new_figure
+from tophit.compare.tuning import best_trial, read_trials
+from tophit.figures import Drawing
+from tophit.figures.style import COLUMN, PAGE, SERIES, SURFACE, house_style, new_axes, new_figure
 
 Trial = dict[str, Any]
-_WIDEST = 4  # panels side by side
+_WIDEST = 4  # panels in a row
 _DOUBT = 0.05
-_FEWEST = 4  # trials whose settings are worth panels of their own
+_FEWEST = 4  # trials of a search that has its own figure
 
 
 def comparison_drawings(comparison: Comparison, plan: Plan | None = None, store: Store | None = None) -> list[Drawing]:
-    """Return the intervals of a comparison's candidates and, given its plan and folder, the trials of each search."""
+    """Return the intervals of the candidates and, given the plan and the folder, the trials of each search."""
     drawings = [_intervals(comparison)]
     if any(row.difference is not None for row in comparison.rows):
         drawings.append(_differences(comparison))
@@ -43,7 +43,7 @@ def trials_of(store: Store, plan: Plan, name: str) -> list[Trial]:
 
 
 def _intervals(comparison: Comparison) -> Drawing:
-    """Return every candidate's mean with its interval, the best on top."""
+    """Return every candidate's mean with its interval, the best at the top."""
     rows, metric = comparison.rows, comparison.metric
     found = [row.metrics[metric] for row in rows]
     hollow = [row.baseline for row in rows]
@@ -60,8 +60,8 @@ def _intervals(comparison: Comparison) -> Drawing:
     figure = _forest([_short(row.name) for row in rows], ends, hollow, first, f"{metric} (%)")
     caption = (
         f"{metric} on the test classes with 95% intervals, over {comparison.seeds} "
-        f"seed{'s' if comparison.seeds > 1 else ''} and {comparison.classes} classes. Blue: the data can't tell "
-        "it from the best. Hollow: baselines."
+        f"seed{'s' if comparison.seeds > 1 else ''} and {comparison.classes} classes. Blue: not significantly worse "
+        "than the best. Hollow: baselines."
     )
     return Drawing("intervals", "Intervals", caption, numbers, figure)
 
@@ -82,9 +82,9 @@ def _differences(comparison: Comparison) -> Drawing:
     certain = [row.adjusted_p is not None and row.adjusted_p <= _DOUBT for row, _ in rows]
     figure = _forest([_short(row.name) for row, _ in rows], ends, hollow, certain, axis, zero=0.0)
     caption = (
-        f"Differences in {comparison.metric} to {comparison.best_baseline}, the best baseline, seed by seed and class "
-        "by class, with 95% intervals that are not adjusted for the number of candidates. Blue: different beyond doubt "
-        f"(p at most {_DOUBT:g}, adjusted). Hollow: baselines."
+        f"Differences in {comparison.metric} to {comparison.best_baseline}, the best baseline, paired by seed and "
+        "class, with 95% intervals that are not adjusted for the number of candidates. Blue: significantly different "
+        f"(adjusted p at most {_DOUBT:g}). Hollow: baselines."
     )
     return Drawing("differences", "Differences to the best baseline", caption, numbers, figure)
 
@@ -97,7 +97,7 @@ def _forest(
     axis: str,
     zero: float | None = None,
 ) -> Any:
-    """Draw a mean and an interval (low, mean, high) a line, the first on top; blue ones stand out from grey ones."""
+    """Draw one line per mean and interval (low, mean, high), the first at the top, in blue or grey."""
     with house_style():
         figure, axes = new_axes(COLUMN, 0.62 + 0.17 * len(names))
         places = np.arange(len(names))[::-1]
@@ -115,7 +115,7 @@ def _forest(
 
 
 def _all_trials(trials: Mapping[str, Sequence[Trial]], metric: str) -> Drawing:
-    """Return the validation value of every trial, a candidate a line."""
+    """Return the validation value of every trial, one line per candidate."""
     flat = [(name, number, trial) for name, each in trials.items() for number, trial in enumerate(each)]
     numbers: dict[str, Any] = {
         "candidate": [name for name, _, _ in flat],
@@ -134,19 +134,18 @@ def _all_trials(trials: Mapping[str, Sequence[Trial]], metric: str) -> Drawing:
         axes.margins(x=0.04)
     stopped = sum(trial["state"] == "pruned" for _, _, trial in flat)
     caption = (
-        f"The {len(flat)} trials of all searches; their settings are in the CSV. The ring marks each "
-        f"candidate's best, which was measured{_told(stopped)}."
+        f"The {len(flat)} trials of all searches; their settings are in the CSV file. The ring marks each candidate's "
+        f"best trial, whose settings were measured{_stopped(stopped)}."
     )
     return Drawing("trials", "Hyper-parameters searched", caption, numbers, figure)
 
 
 def _mark_trial(axes: Any, x: float, y: float, trial: Trial, of: Sequence[Trial]) -> None:
-    """Draw a trial as a dot, hollow if it was stopped, with a ring if it is the best."""
+    """Draw a trial as a dot: hollow if it was stopped early, with a ring if it is the best."""
     face = SERIES[0] if trial["state"] == "complete" else "none"
     style = {"marker": "o", "linestyle": "none"}
     axes.plot([x], [y], markersize=4, markerfacecolor=face, markeredgecolor=SERIES[0], **style)
-    complete = [each for each in of if each["state"] == "complete"]
-    if complete and trial is max(complete, key=lambda each: each["value"]):
+    if trial is best_trial(of):
         axes.plot([x], [y], markersize=8, markerfacecolor="none", markeredgecolor=SERIES[5], **style)
 
 
@@ -154,12 +153,12 @@ def _value(trial: Trial) -> float:
     return float("nan") if trial["value"] is None else trial["value"]
 
 
-def _told(stopped: int) -> str:
-    return f"; hollow: the {stopped} that were stopped early, at the value they had" if stopped else ""
+def _stopped(count: int) -> str:
+    return f"; hollow: the {count} that were stopped early, at their last value" if count else ""
 
 
 def _trials(name: str, stem: str, candidate: Candidate, trials: Sequence[Trial], metric: str) -> Drawing:
-    """Return every trial of a search: a panel a hyper-parameter, its value against the validation metric."""
+    """Return every trial of a search: one panel per hyper-parameter, its value against the validation metric."""
     paths = list(candidate.search)
     done = [trial for trial in trials if trial["value"] is not None]
     numbers: dict[str, Any] = {
@@ -183,7 +182,7 @@ def _trials(name: str, stem: str, candidate: Candidate, trials: Sequence[Trial],
     stopped = sum(trial["state"] == "pruned" for trial in trials)
     caption = (
         f"{name}: the {len(trials)} trials of its search, each hyper-parameter against {metric} on validation classes"
-        f"{_told(stopped)}. The ring marks the settings that were measured."
+        f"{_stopped(stopped)}. The ring marks the settings that were measured."
     )
     return Drawing(stem, f"Search: {name}", caption, numbers, figure)
 
@@ -194,7 +193,7 @@ def _trials_panel(axes: Any, where: Any, path: str, done: Sequence[Trial]) -> No
     for trial in done:
         given = trial["settings"].get(path)
         if given is None or (not ordered and _plain(given) not in choices):
-            continue  # the plan was another one then
+            continue  # a trial of an earlier plan
         x = given if ordered else choices.index(_plain(given))
         _mark_trial(axes, x, 100 * trial["value"], trial, done)
     if ordered and where.log:
@@ -206,7 +205,7 @@ def _trials_panel(axes: Any, where: Any, path: str, done: Sequence[Trial]) -> No
 
 
 def _name_lines(axes: Any, names: Sequence[str]) -> None:
-    """Write names at the lines of a figure, the first on top."""
+    """Write names at the lines of a figure, the first at the top."""
     axes.set_yticks(range(len(names) - 1, -1, -1), names)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
@@ -222,7 +221,7 @@ def _short(name: str, most: int = 26) -> str:
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Return names of files for candidates, with a number where two would be the same."""
+    """Return file names for candidates, with a number where two would be the same."""
     stems: list[str] = []
     for name in names:
         plain = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in slug(name).lower())

@@ -1,4 +1,4 @@
-"""The look of all figures: sizes of a paper's column, one font, colours that the colour-blind can tell apart."""
+"""The look of all figures: column widths of a paper, one font, colours that colour-blind readers can tell apart."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COLUMN = 3.3  # inches: one column of a paper
 PAGE = 6.9  # both columns
 INK = "#1b1c22"  # axes and text
-SURFACE = "#fefefe"  # what lies under a mark, as a marker's white heart; not quite white, so that a page can replace it
+SURFACE = "#fefefe"  # the inside of a hollow marker; not quite white, so that a page can replace it with its own
 # Okabe and Ito's colours, in an order in which neighbours differ in lightness too.
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f")
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), "-", "-", "-")
@@ -70,9 +70,9 @@ def has_matplotlib() -> bool:
 
 @contextmanager
 def house_style(further: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Draw in the look of all figures inside this block, whatever the user's own settings are.
+    """Use the look of all figures inside this block, whatever the user's own settings are.
 
-    Saving needs it too: matplotlib makes ticks when it draws them.
+    Saving needs it too, because matplotlib creates ticks only when it draws them.
     """
     matplotlib = import_matplotlib()
     with matplotlib.rc_context():
@@ -96,5 +96,5 @@ def new_axes(width: float = COLUMN, height: float = 2.2) -> "tuple[Figure, Axes]
 
 
 def series(number: int) -> dict[str, Any]:
-    """Return colour and dashes of the line with a number, from 0."""
+    """Return the colour and the dashes of a line by its number, from 0."""
     return {"color": SERIES[number % len(SERIES)], "linestyle": DASHES[number % len(DASHES)]}

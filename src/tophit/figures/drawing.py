@@ -1,29 +1,29 @@
-"""A drawing: a figure fit for a paper with the numbers behind it, for a page and as files."""
+"""A drawing: a figure fit for a paper, with the numbers behind it, for a page and as files."""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tophit.figures.style import INK, SERIES, SURFACE, house_style
 from tophit.files import replace_file
-from tophit.report.style import INK, SERIES, SURFACE, house_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Column = Sequence[float | int | str] | np.ndarray
 _DOTS_PER_INCH = 300
-_PAGE_SCALE = 1.65  # CSS pixels a point at most: 8 pt become 13 px, the size of the page's small text
-# Colours that are readable on a dark ground; each has the hue of its counterpart in SERIES.
+_PAGE_SCALE = 1.65  # CSS pixels per point at most: 8 pt become 13 px, the size of the page's small text
+# Colours that are readable on a dark background; each has the hue of its counterpart in SERIES.
 _DARK_SERIES = ("#56a8e0", "#f0a64a", "#3fcf9f", "#e58fc0", "#7fcdf5", "#f0854d", "#a9abb4")
 
-# Rules that a page with drawings puts into its style sheet: colours by the page's mode. `--ink` and `--surface` are
-# the page's own.
+# CSS rules for a page with drawings: the colours of light and dark mode. `--ink` and `--surface` are the page's own.
 DRAWING_CSS = (
     "svg.drawing { display: block; width: 100%; height: auto; color: var(--ink, #1b1c22); font-family: inherit }\n"
     + ":root { "
@@ -36,9 +36,9 @@ DRAWING_CSS = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure with its title, a caption (what is seen, how it was measured) and the columns of the CSV behind it.
+    """A figure with its title, a caption (what it shows, how it was measured) and the columns of its CSV file.
 
-    ``name`` is the stem of its files, such as ``precision_recall``; on one page names must differ. Columns may have
+    ``name`` is the stem of its files, such as ``precision_recall``; names on one page must differ. Columns may have
     different lengths; shorter ones end with empty cells.
     """
 
@@ -50,19 +50,19 @@ class Drawing:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"a drawing's name is small letters, digits and underscores, not '{self.name}'")
+            raise ValueError(f"a drawing's name has lower-case letters, digits and underscores only, not '{self.name}'")
 
     def svg(self) -> str:
-        """Return the figure for the inside of an HTML page.
+        """Return the figure as an element of an HTML page.
 
-        It scales to its column's width, has ids of its own, text as text in the page's font, and takes axes, text and
-        series from the page's colours (``DRAWING_CSS``), so that it is readable in light and dark mode.
+        It scales to the width of its column, has unique ids, keeps text as text in the page's font, and uses the
+        page's colours (``DRAWING_CSS``), so that it is readable in light and dark mode.
         """
         text = self._saved("svg", fonttype="none", facecolor="none").decode("utf-8")
         return _for_page(text, self.name, self.title)
 
     def files(self) -> dict[str, bytes]:
-        """Return the contents of its files by their endings: the same bytes for the same figure."""
+        """Return the contents of its files by suffix: the same bytes for the same figure."""
         return {
             "png": self._saved("png"),
             "svg": self._saved("svg"),
@@ -90,7 +90,7 @@ class Drawing:
 
 
 def write_drawings(drawings: Iterable[Drawing], folder: str | Path) -> list[Path]:
-    """Write each drawing as PNG, SVG, PDF and CSV into a folder, each file whole or not at all; return their paths."""
+    """Write each drawing as PNG, SVG, PDF and CSV into a folder, each file atomically; return their paths."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -113,16 +113,14 @@ def _csv(numbers: Mapping[str, Column]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a number as short as it can be written without loss of what a figure shows; none for NaN."""
+    """Return a number in 9 digits, which is more than a figure shows; an empty cell for NaN."""
     if isinstance(value, str | int):
         return value
     return "" if value != value else f"{float(value):.9g}"
 
 
 def _for_page(text: str, name: str, title: str) -> str:
-    """Turn a whole SVG file into an element of a page."""
-    from html import escape
-
+    """Turn an SVG file into an element of a page."""
     box = re.search(r'viewBox="([^"]+)"', text)
     assert box is not None
     width = float(box[1].split()[2])
@@ -146,6 +144,6 @@ def _for_page(text: str, name: str, title: str) -> str:
 
 
 def _page_colours() -> dict[str, str]:
-    """Return what stands on a page for each colour of a figure."""
+    """Return the page's colour for each colour of a figure."""
     series = {colour.lower(): f"var(--series-{number}, {colour})" for number, colour in enumerate(SERIES, 1)}
     return {INK: "currentColor", SURFACE: "var(--surface, #ffffff)", **series}

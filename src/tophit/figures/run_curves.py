@@ -1,25 +1,26 @@
-"""Figures of a run's log: loss and validation, THSG's two stages, PROFS's violated constraints."""
+"""Curves of a run's log: loss and validation, the two stages of THSG, the violated constraints of PROFS."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tophit.report.drawing import Drawing
-from tophit.report.figures.curves import running_mean, thinned, window_of
-from tophit.report.runs import read_log
-from tophit.report.style import COLUMN, INK, house_style, new_axes, new_figure, series
+from tophit.figures.drawing import Drawing
+from tophit.figures.style import COLUMN, INK, house_style, new_axes, new_figure, series
+from tophit.files import read_json_lines
 from tophit.training.run import Run
 
 Line = dict[str, Any]
 _LONG = 1000  # steps
+_MOST_POINTS = 1500  # of a curve; a column of a paper has 1,000 dots
 _STAGES = (("LG1", "LD1", "kept1"), ("LG2", "LD2", "kept2"))
 
 
 def run_drawings(run_folder: str | Path) -> list[Drawing]:
-    """Return what a run's own files give: training curves, and those of its method. A run in progress has some too."""
+    """Return the training curves of a run and those of its method; a run in progress has some too."""
     run = Run.open(run_folder)
-    lines = read_log(run.log_path) if run.log_path.is_file() else []
+    lines = read_json_lines(run.log_path) if run.log_path.is_file() else []
     steps = [line for line in lines if "loss" in line]
     if not steps:
         return []
@@ -40,8 +41,8 @@ def _chosen(run: Run) -> int | None:
 
 def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: int | None) -> Drawing:
     x, loss = _epochs(steps), _column(steps, "loss")
-    window = window_of(len(loss))
-    smooth = running_mean(loss, window)
+    window = _window_of(len(loss))
+    smooth = _running_mean(loss, window)
     evaluated = [line for line in lines if metric in line]
     epochs = np.asarray([line["epoch"] for line in evaluated])
     values = 100 * np.asarray([line[metric] for line in evaluated])
@@ -49,7 +50,7 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
     with house_style():
         figure = new_figure(COLUMN, 3.1 if evaluated else 1.9)
         rows = figure.subplots(2 if evaluated else 1, 1, sharex=True, squeeze=False)[:, 0]
-        shown = thinned(loss)
+        shown = _thinned(loss)
         rows[0].plot(x[shown], loss[shown], color=series(0)["color"], alpha=0.3, linewidth=0.6)
         rows[0].plot(x, smooth, **series(0))
         rows[0].set_ylabel("loss")
@@ -74,11 +75,11 @@ def _training_curves(steps: list[Line], lines: list[Line], metric: str, chosen: 
 
 
 def _where_generated_join(steps: list[Line]) -> str:
-    """Say after which epoch of pretraining THSG's generated samples join, if the log shows it."""
+    """Say after which epoch the generated samples of THSG join, if the log shows it."""
     first = next((number for number, line in enumerate(steps) if "LG1" in line), 0)
     if not first:
         return ""
-    return f" Pretraining ends with epoch {steps[first - 1]['epoch']}: a jump there is where generated samples join."
+    return f" Pretraining ends with epoch {steps[first - 1]['epoch']}; generated samples join there, which can make a jump."
 
 
 def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int | None) -> None:
@@ -93,10 +94,10 @@ def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int 
 
 
 def _generation_stages(steps: list[Line]) -> Drawing:
-    """Return the curves of THSG's stages: losses of generator and discriminator, and the share of labels kept."""
+    """Return the curves of THSG's stages: generator loss, discriminator loss and the share of labels kept."""
     made = [line for line in steps if "LG1" in line]
     x = _epochs(steps)[["LG1" in line for line in steps]]
-    window = window_of(len(made))
+    window = _window_of(len(made))
     stages = [names for names in _STAGES if names[0] in made[-1]]
     numbers: dict[str, Any] = {"step": [line["step"] for line in made], "epoch": x}
     heads = ("generator loss", "discriminator loss", "labels kept (%)")
@@ -117,9 +118,9 @@ def _generation_stages(steps: list[Line]) -> Drawing:
             axes.set_ylim(0, highest)
         figure.align_ylabels()
     said = (
-        "THSG: losses of generator and discriminator in each stage (Eqs. 12, 16, 17 and 23), and the share of "
-        "generated samples that the classifier still gives their label, step by step"
-    ) + (f": faint, and running means over {window} steps." if window > 1 else ".")
+        "THSG: losses of the generator and the discriminator in each stage (Eqs. 12, 16, 17 and 23), and the share of "
+        "generated samples to which the classifier still gives their label, for every step"
+    ) + (f" (faint) and as running means over {window} steps." if window > 1 else ".")
     return Drawing("generation_stages", "Generated triplets", said, numbers, figure)
 
 
@@ -142,20 +143,20 @@ def _violated_constraints(steps: list[Line], method: Any) -> Drawing:
         figure.legend(loc="outside upper center", ncols=1)
     numbers = {"projection": projection, "violated_positive": positive, "violated_negative": negative}
     caption = (
-        "PROFS: the share of pairs of a representative and an image of its batches that violate their constraint "
-        "(distances of unit vectors), at the end of each projection."
+        "PROFS: the share of the pairs of a representative and an image of its batches that violate their constraint "
+        "on the distance of unit vectors, at the end of each projection."
     )
     return Drawing("violated_constraints", "Violated constraints", caption, numbers, figure)
 
 
 def _smooth_and_raw(axes: Any, x: np.ndarray, y: np.ndarray, window: int, number: int) -> None:
-    shown = thinned(y)
+    shown = _thinned(y)
     axes.plot(x[shown], y[shown], color=series(number)["color"], alpha=0.25, linewidth=0.5)
-    axes.plot(x, running_mean(y, window), color=series(number)["color"])
+    axes.plot(x, _running_mean(y, window), color=series(number)["color"])
 
 
 def _low_and_high(axes: Any, smooth: np.ndarray, raw: np.ndarray) -> None:
-    """Let the axis end where nearly all values of a long run do: a few outliers at its start must not hide the rest."""
+    """Fit the axis to nearly all values of a long run, so that a few outliers at its start do not hide the rest."""
     low, high = np.quantile(raw, [0.001, 0.995]) if len(raw) >= _LONG else (raw.min(), raw.max())
     low, high = min(low, smooth.min()), max(high, smooth.max())
     room = 0.06 * (high - low) or 1.0
@@ -163,7 +164,7 @@ def _low_and_high(axes: Any, smooth: np.ndarray, raw: np.ndarray) -> None:
 
 
 def _epochs(steps: list[Line]) -> np.ndarray:
-    """Return where each step stands, in epochs: the last step of the first epoch at 1."""
+    """Return the time of each step in epochs: the last step of the first epoch is at 1."""
     in_epoch: dict[int, int] = {}
     for line in steps:
         in_epoch[line["epoch"]] = in_epoch.get(line["epoch"], 0) + 1
@@ -180,3 +181,37 @@ def _epochs(steps: list[Line]) -> np.ndarray:
 
 def _column(lines: list[Line], name: str) -> np.ndarray:
     return np.asarray([line[name] for line in lines], np.float64)
+
+
+def _running_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Return the mean (n,) of the ``window`` values around each one; fewer at the ends.
+
+    >>> _running_mean(np.array([0.0, 3.0, 6.0, 0.0]), 3).tolist()
+    [1.5, 3.0, 3.0, 3.0]
+    """
+    half = window // 2
+    sums = np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)])
+    places = np.arange(len(values))
+    first, last = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def _window_of(steps: int) -> int:
+    """Return an odd window of about a twentieth of the steps."""
+    return max(1, steps // 20) | 1
+
+
+def _thinned(values: np.ndarray, most: int = _MOST_POINTS) -> np.ndarray:
+    """Return the numbers of values (n,) that keep the look of a long curve: the lowest and highest of each stretch.
+
+    >>> _thinned(np.array([1.0, 5.0, 2.0, 0.0, 3.0, 3.0]), 4).tolist()
+    [0, 1, 3, 4]
+    """
+    if len(values) <= most:
+        return np.arange(len(values))
+    edges = np.linspace(0, len(values), most // 2 + 1).astype(int)
+    kept: list[int] = []
+    for start, end in itertools.pairwise(edges.tolist()):
+        part = values[start:end]
+        kept.extend(sorted({start + int(part.argmin()), start + int(part.argmax())}))
+    return np.asarray(kept)

@@ -1,86 +1,35 @@
-"""Figures of all pairs of queries and gallery: precision-recall, ROC, and distances inside and between classes."""
+"""Figures over all pairs of query and gallery image: precision-recall, ROC, distances inside and between classes."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tophit.evaluation import PairCurves, pair_curves
 from tophit.evaluation.inputs import MEMORY_BUDGET
-from tophit.report.drawing import Drawing
-from tophit.report.figures.curves import spaced
-from tophit.report.style import COLUMN, INK, SERIES, house_style, new_axes, new_figure, series
-
-if TYPE_CHECKING:
-    from tophit.data.manifest import ImageRow
+from tophit.figures.drawing import Drawing
+from tophit.figures.style import COLUMN, INK, SERIES, house_style, new_axes, new_figure, series
 
 _BITS = 12  # thresholds 1/4096 apart
 _BINS = 100  # of the histogram, over distances 0 to 2
 
 
-class Evaluated(Protocol):
-    """A model's vectors (N, d) of rows (N), and the numbers of the rows that search and are searched."""
-
-    @property
-    def name(self) -> str:
-        """What the model is called in legends."""
-        ...
-
-    @property
-    def rows(self) -> "Sequence[ImageRow]":
-        """The images."""
-        ...
-
-    @property
-    def vectors(self) -> np.ndarray:
-        """Their unit vectors (N, d)."""
-        ...
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Their labels."""
-        ...
-
-    @property
-    def query(self) -> np.ndarray:
-        """The rows that search."""
-        ...
-
-    @property
-    def gallery(self) -> np.ndarray:
-        """The rows that are searched; the same for one set."""
-        ...
-
-
-def evaluation_drawings(
-    evaluated: Evaluated, other: Evaluated | None = None, *, memory_budget: int = MEMORY_BUDGET
+def pair_drawings(
+    models: Sequence[tuple[str, Mapping[str, Any]]], *, memory_budget: int = MEMORY_BUDGET
 ) -> list[Drawing]:
-    """Return precision-recall, ROC and distances over all pairs, of one model or of two in the same figures.
+    """Return precision-recall, ROC and distances over all pairs, with all models in the same figures.
 
-    Pairs are counted strip by strip, within ``memory_budget`` bytes beyond the vectors.
+    A model is its name for the legend and its arguments of ``pair_curves``. Pairs are counted in parts, within
+    ``memory_budget`` bytes beyond the vectors.
     """
-    models = [evaluated] if other is None else [evaluated, other]
-    curves = {name: _curves(model, memory_budget) for name, model in zip(_names(models), models, strict=True)}
+    names = [name for name, _ in models]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
+    curves = {
+        name: pair_curves(**search, bits=_BITS, memory_budget=memory_budget)
+        for name, (_, search) in zip(names, models, strict=True)
+    }
     return [_precision_recall(curves), _roc(curves), _distances(curves)]
-
-
-def _names(models: Sequence[Evaluated]) -> list[str]:
-    names = [model.name for model in models]
-    return names if len(set(names)) == len(names) else [f"{name} ({number})" for number, name in enumerate(names, 1)]
-
-
-def _curves(model: Evaluated, memory_budget: int) -> PairCurves:
-    query, gallery = np.asarray(model.query), np.asarray(model.gallery)
-    labels = np.asarray(model.labels)
-    if np.array_equal(query, gallery):
-        return pair_curves(model.vectors[query], labels[query], bits=_BITS, memory_budget=memory_budget)
-    place = np.full(len(labels), -1)
-    place[gallery] = np.arange(len(gallery))
-    return pair_curves(
-        *(model.vectors[query], labels[query], model.vectors[gallery], labels[gallery], place[query]),
-        bits=_BITS,
-        memory_budget=memory_budget,
-    )
 
 
 def _precision_recall(models: dict[str, PairCurves]) -> Drawing:
@@ -88,9 +37,9 @@ def _precision_recall(models: dict[str, PairCurves]) -> Drawing:
     with house_style():
         figure, axes = new_axes(COLUMN, 2.5)
         for number, (name, curves) in enumerate(models.items()):
-            some = np.flatnonzero(np.diff(curves.true_accepted + curves.false_accepted, prepend=0) > 0)
+            some = _thresholds_that_accept_more(curves)
             recall, precision = curves.recall[some], curves.precision[some]
-            shown = spaced(recall, precision)
+            shown = _spaced(recall, precision)
             label = f"{name} (AP {100 * curves.average_precision:.1f})"
             axes.plot(100 * recall[shown], 100 * precision[shown], label=label, **series(number))
             prefix = f"{name}, " if len(models) > 1 else ""
@@ -102,7 +51,7 @@ def _precision_recall(models: dict[str, PairCurves]) -> Drawing:
         axes.set(xlabel="recall (%)", ylabel="precision (%)", xlim=(0, 102), ylim=(0, 102))
         figure.legend(loc="outside upper left")
     first = next(iter(models.values()))
-    caption = f"{_of_pairs(first)} AP is the average precision over all pairs together, in percent."
+    caption = f"{_of_pairs(first)} AP is the average precision over all pairs, in percent."
     return Drawing("precision_recall", "Precision and recall over pairs", caption, numbers, figure)
 
 
@@ -112,9 +61,9 @@ def _roc(models: dict[str, PairCurves]) -> Drawing:
         figure, axes = new_axes(COLUMN, 2.5)
         lowest = max(1e-5, min(1 / max(1, curves.false_accepted[-1]) for curves in models.values()))
         for number, (name, curves) in enumerate(models.items()):
-            some = np.flatnonzero(np.diff(curves.true_accepted + curves.false_accepted, prepend=0) > 0)
+            some = _thresholds_that_accept_more(curves)
             wrong, right = curves.false_positive_rate[some], curves.recall[some]
-            shown = spaced(1 + np.log10(np.maximum(wrong, lowest)) / -np.log10(lowest), right)
+            shown = _spaced(1 + np.log10(np.maximum(wrong, lowest)) / -np.log10(lowest), right)
             label = f"{name} (AUC {100 * curves.roc_auc:.1f})"
             axes.plot(np.maximum(wrong, lowest)[shown], 100 * right[shown], label=label, **series(number))
             prefix = f"{name}, " if len(models) > 1 else ""
@@ -129,8 +78,9 @@ def _roc(models: dict[str, PairCurves]) -> Drawing:
         axes.set(xlabel="false positive rate", ylabel="true positive rate (%)")
         figure.legend(loc="outside upper left")
     caption = (
-        f"{_of_pairs(next(iter(models.values())))} The axis of the false positive rate is logarithmic: a search meets "
-        "far more negative pairs than positive ones. AUC is the area under the curve on plain axes, in percent."
+        f"{_of_pairs(next(iter(models.values())))} The axis of the false positive rate is logarithmic, because a "
+        "search meets far more negative pairs than positive ones. AUC is the area under the curve on linear axes, in "
+        "percent."
     )
     return Drawing("roc", "ROC over pairs", caption, numbers, figure)
 
@@ -159,10 +109,22 @@ def _distances(models: dict[str, PairCurves]) -> Drawing:
         rows[-1].set_xlabel("cosine distance")
         figure.legend(*rows[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
     caption = (
-        "Cosine distances (1 - similarity) of all pairs of the same class and of different classes, each kind adding "
-        f"up to 100%, in bins of {2 / _BINS:g}."
+        "Cosine distances (1 - similarity) of all pairs of the same class and of different classes, in bins of "
+        f"{2 / _BINS:g}; each kind adds up to 100%."
     )
     return Drawing("distances", "Distances inside and between classes", caption, numbers, figure)
+
+
+def _thresholds_that_accept_more(curves: PairCurves) -> np.ndarray:
+    """Return the numbers of the thresholds that accept more pairs than the one before."""
+    return np.flatnonzero(np.diff(curves.true_accepted + curves.false_accepted, prepend=0) > 0)
+
+
+def _spaced(x: np.ndarray, y: np.ndarray, gap: float = 0.002) -> np.ndarray:
+    """Return the numbers of points of a curve in the unit square that are about ``gap`` apart, with both ends."""
+    length = np.concatenate([[0.0], np.cumsum(np.hypot(np.diff(x), np.diff(y)))])
+    kept = np.flatnonzero(np.diff(np.floor(length / gap), prepend=-1.0) > 0)
+    return np.union1d(kept, [len(x) - 1])
 
 
 def _histograms(curves: PairCurves, edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,5 +143,5 @@ def _of_pairs(curves: PairCurves) -> str:
     right, wrong = int(curves.true_accepted[-1]), int(curves.false_accepted[-1])
     return (
         f"Over all {right:,} pairs of the same class and {wrong:,} of different classes. A pair is accepted if its "
-        "cosine similarity reaches a threshold, which falls along the curve."
+        "cosine similarity reaches the threshold, which decreases along the curve."
     )
