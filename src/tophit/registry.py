@@ -1,0 +1,306 @@
+"""The registry: names for everything that a recipe or a command can choose.
+
+``@register("loss", "pnp")`` on a class or function gives it a name. What a name needs besides comes from the signature:
+a parameter with a plain type is an option, its default is the option's default, and ``Annotated[float, Field(gt=0,
+description="...")]`` adds limits and words. Nothing is written a second time.
+
+A name is looked up in four places: what was registered in this process, the package's own files, the entry points of
+installed packages (group ``tophit.losses`` and so on), and ``package.module:Name``. The package's own files are read as
+text, not imported: listing names or checking a recipe does not wait for torch.
+"""
+
+import ast
+import difflib
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tophit.errors import UsageError
+
+Target = TypeVar("Target", bound=Callable[..., Any])
+_ROOT = Path(__file__).parent
+_REGISTER = "register"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What can be registered: where the package keeps its own, and which arguments a run gives and no user sets.
+
+    ``decorator`` is the name of a decorator that registers this kind alone and takes the name as its first argument.
+    """
+
+    plural: str
+    places: tuple[str, ...]
+    given: frozenset[str] = frozenset()
+    decorator: str = ""
+
+    @property
+    def group(self) -> str:
+        """The entry point group by which an installed package adds its own."""
+        return f"tophit.{self.plural}"
+
+
+_BATCH = frozenset({"embeddings", "labels", "anchors", "normalize", "generator", "block"})
+_PARTS = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "classes", "dim", "device"})
+KINDS: dict[str, Kind] = {
+    "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
+    "miner": Kind("miners", ("mining.py",), _BATCH),
+    "method": Kind("methods", ("methods",), _PARTS),
+    "sampler": Kind("samplers", ("batches",), frozenset({"labels", "images", "seed"})),
+    "backbone": Kind("backbones", ("models",), decorator="register_backbone"),
+    "metric": Kind("metrics", ("evaluation",), frozenset({"found", "k"})),
+    "backend": Kind("backends", ("search",)),
+    "set": Kind("sets", ("data/sets",), decorator="benchmark_set"),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something registered: its names, where it is, what the decorator was told, and its options."""
+
+    kind: str
+    name: str
+    module: str
+    attribute: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    summary: str = ""
+    source: Callable[[], dict[str, inspect.Parameter]] = field(default=dict, repr=False, compare=False)
+
+    def load(self) -> Any:
+        """Import and return the class or function."""
+        try:
+            found = importlib.import_module(self.module)
+            for part in self.attribute.split("."):
+                found = getattr(found, part)
+        except ImportError as error:
+            raise UsageError(f"{self.kind} '{self.name}' can't be imported: {error}.") from error
+        except AttributeError:
+            raise UsageError(f"{self.kind} '{self.name}': the module {self.module} has no {self.attribute}.") from None
+        return found
+
+    @cached_property
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What a user may set, by name: the parameters of the signature that a run does not give."""
+        own = self.source()
+        for place in _as_tuple(self.facts.get("also", ())):
+            own = {**_parameters_at(*place.split(":")), **own}
+        given = KINDS[self.kind].given | {"self", "cls"}
+        return {name: parameter for name, parameter in own.items() if name not in given}
+
+
+_registered: dict[tuple[str, str], Entry] = {}
+
+
+def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
+    """Give a class or function a name by which recipes and commands find it.
+
+    ``also="package.module:Name"`` adds the options of another signature, such as that of a settings class.
+
+    >>> @register("metric", "first-of-doctest")
+    ... def first(found, k: int = 1):
+    ...     '''Say something of the first k.'''
+    >>> find("metric", "first-of-doctest").summary
+    'Say something of the first k.'
+    """
+    check_kind(kind)
+
+    def add(target: Target) -> Target:
+        _registered[kind, name] = _entry_of(kind, name, target, facts)
+        return target
+
+    return add
+
+
+def names(kind: str) -> list[str]:
+    """Return the names of a kind: the package's own in the order of its files, then all others."""
+    own = list(_own_entries(kind))
+    added = [name for known, name in _registered if known == kind]
+    return list(dict.fromkeys([*own, *added, *_entry_points(kind)]))
+
+
+def entries(kind: str) -> list[Entry]:
+    """Return everything that is registered under a kind."""
+    return [find(kind, name) for name in names(kind)]
+
+
+def find(kind: str, name: str) -> Entry:
+    """Return what a name stands for: a registered name, or ``package.module:Name``. An unknown one raises."""
+    check_kind(kind)
+    own = _own_entries(kind)
+    if name in own:
+        return own[name]
+    if (kind, name) in _registered:
+        return _registered[kind, name]
+    points = _entry_points(kind)
+    if name in points:
+        return _from_outside(kind, name, points[name].value)
+    if ":" in name:
+        return _from_outside(kind, name, name)
+    raise UsageError(f"There is no {kind} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
+
+
+def is_known(kind: str, name: str) -> bool:
+    """Say whether a name is registered; ``package.module:Name`` always counts as known."""
+    return ":" in name or name in _own_entries(kind) or (kind, name) in _registered or name in _entry_points(kind)
+
+
+def choices(kind: str) -> str:
+    """Return the sentence that lists what there is to choose."""
+    return f"Choices: {', '.join(names(kind))}; or package.module:Name."
+
+
+def did_you_mean(word: object, known: Sequence[str]) -> str:
+    """Return a question for the nearest known word, by letters or initials; nothing if none is near."""
+    by_initials = [each for each in known if "".join(part[0] for part in each.split("-") if part) == word]
+    near = by_initials or difflib.get_close_matches(str(word), known, 1)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def check_kind(kind: str) -> None:
+    """Raise unless there is such a kind."""
+    if kind not in KINDS:
+        raise UsageError(f"Nothing is registered as '{kind}'; there are {', '.join(KINDS)}.")
+
+
+def _entry_of(kind: str, name: str, target: Any, facts: Mapping[str, Any]) -> Entry:
+    summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
+    return Entry(kind, name, target.__module__, target.__qualname__, facts, summary, lambda: _parameters_of(target))
+
+
+def _from_outside(kind: str, name: str, place: str) -> Entry:
+    """Return the entry of ``package.module:Name``. Modules beside the user, in the working folder, are found too."""
+    module, _, attribute = place.partition(":")
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    target = Entry(kind, name, module, attribute).load()
+    known = next((each for each in _registered.values() if (each.module, each.attribute) == (module, attribute)), None)
+    made = _entry_of(kind, name, target, {} if known is None else known.facts)
+    return Entry(kind, name, module, attribute, made.facts, made.summary, made.source)
+
+
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=KINDS[kind].group)}
+
+
+def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
+    """Return the named parameters of a class or function, annotations evaluated where they can be."""
+    try:
+        signature = inspect.signature(target, eval_str=True)
+    except NameError:  # an annotation for type checkers only
+        signature = inspect.signature(target)
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind in named}
+
+
+def _parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a class or function of the package, read from its file; of another, imported."""
+    path = _ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    if module.startswith("tophit.") and path.is_file():
+        node = next((each for each in _definitions(path) if each.name == attribute), None)
+        if node is not None:
+            return _read_parameters(node)
+    return _parameters_of(getattr(importlib.import_module(module), attribute))
+
+
+# The package's own entries, read from its files.
+
+
+@cache
+def _own_entries(kind: str) -> dict[str, Entry]:
+    """Return the entries in the package's own files, by name."""
+    found: dict[str, Entry] = {}
+    for path in _files(KINDS[kind].places):
+        text = path.read_text(encoding="utf-8")
+        if f"@{_REGISTER}" not in text and f"@{KINDS[kind].decorator or _REGISTER}" not in text:
+            continue
+        module = ".".join(("tophit", *path.relative_to(_ROOT).with_suffix("").parts))
+        for node in _definitions(path):
+            for name, facts in _registrations(node, kind):
+                summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
+                found[name] = Entry(kind, name, module, node.name, facts, summary, _reader(node))
+    return found
+
+
+def _reader(node: "_Definition") -> Callable[[], dict[str, inspect.Parameter]]:
+    return lambda: _read_parameters(node)
+
+
+def _files(places: Sequence[str]) -> Iterator[Path]:
+    for place in places:
+        path = _ROOT / place
+        yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+_Definition = ast.ClassDef | ast.FunctionDef
+
+
+@cache
+def _definitions(path: Path) -> list[_Definition]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+
+def _registrations(node: _Definition, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and facts of each decorator that registers a definition under a kind; facts that are plain values."""
+    for decorator in node.decorator_list:
+        if not isinstance(decorator, ast.Call) or not isinstance(decorator.func, ast.Name):
+            continue
+        words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
+        if decorator.func.id == KINDS[kind].decorator:
+            words = [kind, *words]
+        elif decorator.func.id != _REGISTER:
+            continue
+        if len(words) >= 2 and words[0] == kind:
+            yield str(words[1]), _plain_facts(decorator.keywords)
+
+
+def _plain_facts(keywords: Sequence[ast.keyword]) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    for keyword in keywords:
+        try:
+            facts[str(keyword.arg)] = ast.literal_eval(keyword.value)
+        except ValueError:  # a function or object, which only the imported entry has
+            continue
+    return facts
+
+
+def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
+    """Return the parameters that a class's constructor, a dataclass's fields or a function declare with plain types."""
+    if isinstance(node, ast.ClassDef):
+        made = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+        if made is None:
+            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+            return _evaluated((ast.unparse(each.target), each.annotation, each.value) for each in fields)
+        node = made
+    plain = [*node.args.posonlyargs, *node.args.args]
+    defaults: list[ast.expr | None] = [None] * (len(plain) - len(node.args.defaults)) + list(node.args.defaults)
+    pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+    return _evaluated((each.arg, each.annotation, default) for each, default in pairs)
+
+
+def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
+    """Return parameters whose annotations are made of plain types; those of tensors or modules are no options."""
+    from tophit import options
+
+    words = vars(options)
+    found: dict[str, inspect.Parameter] = {}
+    for name, annotation, default in declared:
+        try:
+            kind = eval(ast.unparse(annotation), dict(words)) if annotation else inspect.Parameter.empty
+            value = eval(ast.unparse(default), dict(words)) if default else inspect.Parameter.empty
+        except NameError:
+            continue
+        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+    return found
+
+
+def _as_tuple(value: str | Sequence[str]) -> Sequence[str]:
+    return (value,) if isinstance(value, str) else value
