@@ -100,7 +100,7 @@ def _values(row: Row, comparison: Comparison) -> list[Any]:
 
 
 def _classes(names: Sequence[str], comparison: Comparison) -> list[str]:
-    """Return the class of each column; recall@k for k > 1 is hidden until its box is checked, unless it is the metric."""
+    """Return the class of each column; recall@k for k > 1 is hidden at first unless it is the metric."""
     less = {name for name in names if name.startswith("recall@")} - {"recall@1", comparison.metric}
     return [' class="name"' if place == 1 else _MORE if name in less else "" for place, name in enumerate(names)]
 

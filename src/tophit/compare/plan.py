@@ -67,8 +67,12 @@ class Plan(Section):
     common: dict[str, Any] = Field(default={}, description="Further sections that all candidates share.")
     budget: Budget = Budget()
     metric: str = Field(default="recall@1", description="The metric to compare, on the test classes.")
-    select: str = Field(default="MAP@R", description="The metric that chooses epochs and settings, on validation classes.")
-    metrics: tuple[str, ...] = Field(default=("recall@1", "MAP@R"), description="The metrics to keep for every test query.")
+    select: str = Field(
+        default="MAP@R", description="The metric that chooses epochs and settings, on validation classes."
+    )
+    metrics: tuple[str, ...] = Field(
+        default=("recall@1", "MAP@R"), description="The metrics to keep for every test query."
+    )
     candidates: dict[str, Candidate] = Field(description="The candidates by name.", min_length=1)
 
     @field_validator("data", mode="before")

@@ -108,7 +108,7 @@ def _check_test_images(store: Store, names: list[str], seeds: list[int], metric:
             _, labels = store.per_query(name, seed, metric)
             if not np.array_equal(labels, expected):
                 raise TophitError(
-                    f"{store.folder}: {name}, seed {seed} was not tested on the same images as {names[0]}, seed {seeds[0]}, "
+                    f"{store.folder}: {name}, seed {seed} was not tested on the images of {names[0]}, seed {seeds[0]}, "
                     "so they can't be compared: the data have changed. Start a comparison in another folder."
                 )
             unreadable = max(unreadable, (store.result(name, seed) or {}).get("unreadable", 0))

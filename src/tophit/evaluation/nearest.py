@@ -75,7 +75,7 @@ def first_items(
             scores = strips.scores(strip, span)
             if only_right:
                 same = task.query_classes[rows, None] == task.item_classes[slice(*span)]
-                scores = np.where(same, scores, -np.inf).astype(scores.dtype)
+                scores[~same] = -np.inf
             places, values = _first_of_rows(scores, count)
             places = np.concatenate([items[rows], places + span[0]], axis=1)
             values = np.concatenate([best[rows], values], axis=1)

@@ -79,7 +79,8 @@ def _where_generated_join(steps: list[Line]) -> str:
     first = next((number for number, line in enumerate(steps) if "LG1" in line), 0)
     if not first:
         return ""
-    return f" Pretraining ends with epoch {steps[first - 1]['epoch']}; generated samples join there, which can make a jump."
+    epoch = steps[first - 1]["epoch"]
+    return f" Pretraining ends with epoch {epoch}; then generated samples join, which can cause a jump."
 
 
 def _mark_chosen(axes: Any, epochs: np.ndarray, values: np.ndarray, chosen: int | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.evaluation.coordinates import coordinates
+from tophit.figures.maps import coordinates
 from tophit.files import replace_file
 from tophit.search.index import Index
 
