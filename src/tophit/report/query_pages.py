@@ -35,7 +35,7 @@ class QueryPages:
         memory_budget: int = MEMORY_BUDGET,
         view: View | None = None,
     ) -> list[dict[str, Any]]:
-        """Return the chosen queries: picture, average precision, and what each model found.
+        """Return the chosen queries: picture, average precision, and the results of each model.
 
         ``top_k`` adds the misplaced sets of a model that was trained with the top-k precision loss.
         """
