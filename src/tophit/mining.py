@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from tophit.errors import UsageError
-from tophit.losses.pairwise.tuples import Triplet
+from tophit.losses.pairwise.pair_loss import Triplet
 
 # Distances looked at a time, where a pair is compared with all of the batch.
 _CHUNK = 1 << 22

@@ -10,6 +10,7 @@ text, not imported: listing names or checking a recipe does not wait for torch.
 """
 
 import ast
+import builtins
 import difflib
 import importlib
 import inspect
@@ -288,18 +289,46 @@ def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
 
 def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
     """Return parameters whose annotations are made of plain types; those of tensors or modules are no options."""
-    from tophit import options
-
-    words = vars(options)
+    words = _Words()
     found: dict[str, inspect.Parameter] = {}
     for name, annotation, default in declared:
-        try:
-            kind = eval(ast.unparse(annotation), dict(words)) if annotation else inspect.Parameter.empty
-            value = eval(ast.unparse(default), dict(words)) if default else inspect.Parameter.empty
-        except NameError:
-            continue
-        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+        kind = _value(annotation, words)
+        if kind is not Foreign:
+            value = _value(default, words)
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
     return found
+
+
+def _value(expression: ast.expr | None, words: "_Words") -> Any:
+    return inspect.Parameter.empty if expression is None else eval(ast.unparse(expression), {}, words)
+
+
+class _ForeignKind(type):
+    """Foreign, Foreign.anything and Foreign[anything] are all Foreign."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
+
+
+class Foreign(metaclass=_ForeignKind):
+    """Stands for every type that is no plain value, such as a tensor. In a union it marks what only Python can give."""
+
+
+class _Words(dict[str, Any]):
+    """The names that annotations of the package are made of: those of tophit.options, Python's own, else Foreign."""
+
+    def __init__(self) -> None:
+        from tophit import options
+
+        super().__init__(vars(options))
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Foreign)
 
 
 def _as_tuple(value: str | Sequence[str]) -> Sequence[str]:
