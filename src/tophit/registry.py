@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from tophit.errors import UsageError
 
@@ -49,12 +50,13 @@ class Kind:
 
 
 _BATCH = frozenset({"embeddings", "labels", "anchors", "normalize", "generator", "block"})
-_PARTS = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "classes", "dim", "device"})
+_RUN = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "dim", "device"})
+_DEALT = frozenset({"labels", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
     "miner": Kind("miners", ("mining.py",), _BATCH),
-    "method": Kind("methods", ("methods",), _PARTS),
-    "sampler": Kind("samplers", ("batches",), frozenset({"labels", "images", "seed"})),
+    "method": Kind("methods", ("methods",), _RUN | _DEALT | {"classes", "per_class"}),
+    "sampler": Kind("samplers", ("batches",), _DEALT),
     "backbone": Kind("backbones", ("models",), decorator="register_backbone"),
     "metric": Kind("metrics", ("evaluation",), frozenset({"found", "k"})),
     "backend": Kind("backends", ("search",)),
@@ -293,7 +295,7 @@ def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]])
     found: dict[str, inspect.Parameter] = {}
     for name, annotation, default in declared:
         kind = _value(annotation, words)
-        if kind is not Foreign:
+        if kind is not Foreign and set(get_args(kind)) != {Foreign, NoneType}:
             value = _value(default, words)
             found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
     return found

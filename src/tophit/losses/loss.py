@@ -45,11 +45,10 @@ def _checked(make: Callable[..., None]) -> Callable[..., None]:
             validated(*args, **kwargs)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
-            names = [str(part) for part in problem["loc"][:1]]
-            place = (
-                list(signature(make).parameters)[int(names[0])] if names and names[0].isdecimal() else "".join(names)
-            )
-            raise ValueError(f"{place}: {problem['msg']}, got {problem['input']!r}") from None
+            place = problem["loc"][0]
+            name = list(signature(make).parameters)[place] if isinstance(place, int) else place
+            wrong = problem["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+            raise ValueError(f"{name} {wrong}, got {problem['input']!r}") from None
 
     return checked
 
