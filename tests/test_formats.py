@@ -172,11 +172,19 @@ def test_every_recipe_that_ships_has_its_name_and_its_fields() -> None:
 def test_every_written_recipe_is_read_with_the_same_values(tmp_path: Path) -> None:
     """Those of every loss, miner and method."""
     path = tmp_path / "recipe.yaml"
-    for text in [*RECIPES["kinds"], *RECIPES["shipped"].values()]:
+    for text in [*(kind["resolved"] for kind in RECIPES["kinds"]), *RECIPES["shipped"].values()]:
         path.write_text(text, encoding="utf-8")
         fields = yaml.safe_load(text)
         sections = (fields[part]["name"] for part in ("loss", "miner", "method"))
         assert_holds(yaml.safe_load(read_recipe(path).to_yaml()), fields, " ".join(sections))
+
+
+@pytest.mark.usefixtures("quick_yaml")
+@pytest.mark.parametrize("kind", RECIPES["kinds"], ids=lambda kind: json.dumps({**kind["given"], "data": ""}))
+def test_a_short_recipe_has_the_same_defaults(kind: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(kind["given"]), encoding="utf-8")
+    assert_holds(yaml.safe_load(read_recipe(path).to_yaml()), yaml.safe_load(kind["resolved"]))
 
 
 # --- embedders
