@@ -6,9 +6,27 @@ files. ``Annotated[Positive, Doc("Scale of the similarities.")]`` is a number ab
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
 
-__all__ = ["Annotated", "Any", "AtLeastZero", "Count", "Doc", "Field", "Literal", "Positive", "ProxyCount"]
+from tophit.registry import did_you_mean, is_known, names
+
+__all__ = [
+    "Annotated",
+    "Any",
+    "AtLeastZero",
+    "Count",
+    "Doc",
+    "Field",
+    "Literal",
+    "LossOrSame",
+    "OnUnitVectors",
+    "Positive",
+    "ProxyCount",
+    "Regularizer",
+    "RestOf",
+    "Softness",
+]
 
 
 def Doc(description: str, **limits: Any) -> Any:  # noqa: N802  (it reads as a type in signatures)
@@ -19,13 +37,39 @@ def Doc(description: str, **limits: Any) -> Any:  # noqa: N802  (it reads as a t
 Positive = Annotated[float, Field(gt=0)]
 AtLeastZero = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+OnUnitVectors = Annotated[bool, Field(description="On unit vectors, instead of vectors as they are.")]
+Softness = Annotated[float, Field(gt=0, description="Softness of the maximum over a class's proxies.")]
+Regularizer = Annotated[float, Field(ge=0, description="Weight of the distances inside a class's proxies.")]
 
 
 def _check_proxies(value: Any) -> Any:
     """Say once what is wrong; a union would say it for each of its types."""
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError("Expected a whole number from 1 on, or auto")
+        raise ValueError("must be a whole number from 1 on, or auto")
     return value
 
 
-ProxyCount = Annotated[int | Literal["auto"], BeforeValidator(_check_proxies)]
+def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
+    """Refuse a share that leaves less than nothing beside ``factor`` times another option, declared before it."""
+
+    def check(value: float, info: ValidationInfo) -> float:
+        if factor * info.data.get(other, 0) + value > 1 + 1e-9:
+            raise ValueError(f"{factor} {other} + {info.field_name} must be at most 1, since {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _loss_or_same(name: str) -> str:
+    if name != "same" and not is_known("loss", name):
+        hint = f"{did_you_mean(name, names('loss'))} Choices: same, {', '.join(names('loss'))}"
+        raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
+    return name
+
+
+LossOrSame = Annotated[str, AfterValidator(_loss_or_same)]
+ProxyCount = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(_check_proxies),
+    Field(description="Proxies of each class, or auto: start with 10 and let the regularizer merge them."),
+]

@@ -10,6 +10,7 @@ text, not imported: listing names or checking a recipe does not wait for torch.
 """
 
 import ast
+import builtins
 import difflib
 import importlib
 import inspect
@@ -20,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from tophit.errors import UsageError
 
@@ -40,6 +42,7 @@ class Kind:
     places: tuple[str, ...]
     given: frozenset[str] = frozenset()
     decorator: str = ""
+    word: str = ""
 
     @property
     def group(self) -> str:
@@ -48,16 +51,17 @@ class Kind:
 
 
 _BATCH = frozenset({"embeddings", "labels", "anchors", "normalize", "generator", "block"})
-_PARTS = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "classes", "dim", "device"})
+_RUN = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "dim", "device"})
+_DEALT = frozenset({"labels", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
     "miner": Kind("miners", ("mining.py",), _BATCH),
-    "method": Kind("methods", ("methods",), _PARTS),
-    "sampler": Kind("samplers", ("batches",), frozenset({"labels", "images", "seed"})),
+    "method": Kind("methods", ("methods",), _RUN | _DEALT | {"classes", "per_class"}),
+    "sampler": Kind("samplers", ("batches",), _DEALT),
     "backbone": Kind("backbones", ("models",), decorator="register_backbone"),
     "metric": Kind("metrics", ("evaluation",), frozenset({"found", "k"})),
-    "backend": Kind("backends", ("search",)),
-    "set": Kind("sets", ("data/sets",), decorator="benchmark_set"),
+    "backend": Kind("backends", ("search",), word="search backend"),
+    "set": Kind("sets", ("data/sets",), decorator="benchmark_set", word="benchmark set"),
 }
 
 
@@ -84,6 +88,11 @@ class Entry:
         except AttributeError:
             raise UsageError(f"{self.kind} '{self.name}': the module {self.module} has no {self.attribute}.") from None
         return found
+
+    def told(self) -> Mapping[str, Any]:
+        """Import it and return all that its decorator was told, functions and objects too."""
+        self.load()
+        return _registered.get((self.kind, self.name), self).facts
 
     @cached_property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -138,17 +147,25 @@ def find(kind: str, name: str) -> Entry:
         return own[name]
     if (kind, name) in _registered:
         return _registered[kind, name]
+    library = f"{name.partition('/')[0]}/"  # timm/NAME is any model of the library that is registered as timm/
+    if library in own and library != name:
+        return own[library]
     points = _entry_points(kind)
     if name in points:
         return _from_outside(kind, name, points[name].value)
     if ":" in name:
         return _from_outside(kind, name, name)
-    raise UsageError(f"There is no {kind} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
+    word = KINDS[kind].word or kind
+    raise UsageError(f"There is no {word} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
 
 
 def is_known(kind: str, name: str) -> bool:
     """Say whether a name is registered; ``package.module:Name`` always counts as known."""
-    return ":" in name or name in _own_entries(kind) or (kind, name) in _registered or name in _entry_points(kind)
+    own = _own_entries(kind)
+    if ":" in name or name in own or (kind, name) in _registered or name in _entry_points(kind):
+        return True
+    library, slash, model = name.partition("/")
+    return bool(model) and library + slash in own
 
 
 def choices(kind: str) -> str:
@@ -288,18 +305,46 @@ def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
 
 def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
     """Return parameters whose annotations are made of plain types; those of tensors or modules are no options."""
-    from tophit import options
-
-    words = vars(options)
+    words = _Words()
     found: dict[str, inspect.Parameter] = {}
     for name, annotation, default in declared:
-        try:
-            kind = eval(ast.unparse(annotation), dict(words)) if annotation else inspect.Parameter.empty
-            value = eval(ast.unparse(default), dict(words)) if default else inspect.Parameter.empty
-        except NameError:
-            continue
-        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+        kind = _value(annotation, words)
+        if kind is not Foreign and set(get_args(kind)) != {Foreign, NoneType}:
+            value = _value(default, words)
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
     return found
+
+
+def _value(expression: ast.expr | None, words: "_Words") -> Any:
+    return inspect.Parameter.empty if expression is None else eval(ast.unparse(expression), {}, words)
+
+
+class _ForeignKind(type):
+    """Foreign, Foreign.anything and Foreign[anything] are all Foreign."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
+
+
+class Foreign(metaclass=_ForeignKind):
+    """Stands for every type that is no plain value, such as a tensor. In a union it marks what only Python can give."""
+
+
+class _Words(dict[str, Any]):
+    """The names that annotations of the package are made of: those of tophit.options, Python's own, else Foreign."""
+
+    def __init__(self) -> None:
+        from tophit import options
+
+        super().__init__(vars(options))
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Foreign)
 
 
 def _as_tuple(value: str | Sequence[str]) -> Sequence[str]:

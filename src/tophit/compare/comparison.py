@@ -16,7 +16,7 @@ from tophit.errors import UsageError
 from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
 from tophit.files import write_json, write_text
 from tophit.progress import View
-from tophit.recipe.merging import merged
+from tophit.recipe import merged
 
 
 def open_comparison(

@@ -9,9 +9,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tophit.errors import UsageError
-from tophit.recipe import Recipe, make_recipe, read_recipe
-from tophit.recipe.merging import merged
-from tophit.recipe.section import Section
+from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
 _SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
