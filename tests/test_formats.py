@@ -6,6 +6,7 @@ open it: by the command line, and by the few names of the library that are promi
 
 import gzip
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -69,6 +70,10 @@ def approximately(value: Any) -> Any:
     if isinstance(value, list):
         return [approximately(each) for each in value]
     return pytest.approx(value, **DIGITS) if isinstance(value, float) else value
+
+
+def numbers_in(text: str) -> list[str]:
+    return re.findall(r"[-+]?\d+(?:\.\d+)?", text)
 
 
 def without_time(result: dict[str, Any]) -> dict[str, Any]:
@@ -319,8 +324,11 @@ def test_a_comparison_gives_the_same_tables_again(formats: Path, tmp_path: Path,
         path.unlink()
     command("compare", folder, "--report")
     old = formats / "comparison"
-    assert read_json(folder / "comparison.json") == approximately(read_json(old / "comparison.json"))
-    assert (folder / "comparison.md").read_text() == (old / "comparison.md").read_text()
+    new, before = read_json(folder / "comparison.json"), read_json(old / "comparison.json")
+    assert numbers_in(new.pop("recommendation")) == numbers_in(before.pop("recommendation"))  # its words may change
+    assert new == approximately(before)
+    lines, lines_before = ((each / "comparison.md").read_text().splitlines() for each in (folder, old))
+    assert [line for line in lines if line.startswith("| 1 ")] == lines_before[-2:]
     assert (folder / "comparison.html").is_file()
 
 

@@ -11,6 +11,8 @@ from tophit.errors import UsageError
 from tophit.evaluation import parse_metric, retrieval_metrics
 from tophit.evaluation.nearest import first_items
 from tophit.evaluation.scores import search_task
+from tophit.recipe import make_recipe
+from tophit.training import train
 
 THEIRS = """
 import numpy as np
@@ -105,6 +107,21 @@ def test_the_command_measures_a_metric_from_outside(tophit, pictures: Path, thei
     assert said["metrics"]["recall@1"] <= said["metrics"]["their_metrics:mrr"] <= 1
     assert low <= said["metrics"]["their_metrics:mrr"] <= high
     assert said == json.loads((their_module / "out/evaluation.json").read_text())
+
+
+def test_a_metric_from_outside_chooses_the_epoch_of_a_run(their_module: Path, toy_data: str) -> None:
+    recipe = make_recipe(
+        {
+            "data": {"manifest": toy_data, "validation_share": 0.3},
+            "embedder": {"trainable": "head", "dim": 8},
+            "batches": {"classes": 6, "per_class": 4},
+            "schedule": {"epochs": 2},
+            "evaluation": {"metric": "their_metrics:mrr", "before": False},
+        }
+    )
+    result = train(recipe, their_module / "run")
+    assert 0 < result["validation"]["their_metrics:mrr"] <= 1
+    assert result["test"]["recall@1"] <= result["test"]["their_metrics:mrr"] <= 1
 
 
 @pytest.mark.parametrize("budget", [2**30, 2**20])  # the gallery in one span, and in several

@@ -137,7 +137,7 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
         return f"{gain}{apart} ({evidence})."
     return (
         f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
-        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} comparisons)."
+        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} {'comparison' if len(rows) == 2 else 'comparisons'})."
     )
 
 
