@@ -136,12 +136,8 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
 def check_recipe(recipe: Recipe) -> None:
     """Refuse a loss, miner, memory or batches that do not go with the others, before any data are read."""
     method: type[Method] = find("method", recipe.method.name).load()
-    loss: type[nn.Module] = (
-        _peer_class("loss", recipe.loss.name)
-        if isinstance(recipe.loss, Peer)
-        else find("loss", recipe.loss.name).load()
-    )
-    name = recipe.loss.name
+    name, is_peer = recipe.loss.name, isinstance(recipe.loss, Peer)
+    loss: type[nn.Module] = _peer_class("loss", name) if is_peer else find("loss", name).load()
     if recipe.memory.size and not method.takes_memory:
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     if recipe.memory.size and not can(loss, "takes_memory"):
@@ -221,7 +217,7 @@ def _peer_class(part: str, name: str) -> type[nn.Module]:
         raise UsageError(
             f"{part}.name: {name} needs pytorch-metric-learning: pip install pytorch-metric-learning."
         ) from error
-    classes = {f"{PEER}{each}": value for each, value in vars(module).items() if inspect.isclass(value)}
+    classes: dict[str, Any] = {f"{PEER}{each}": value for each, value in vars(module).items() if inspect.isclass(value)}
     if name not in classes:
         known = ", ".join(sorted(each.removeprefix(PEER) for each in classes))
         hint = did_you_mean(name, list(classes)) or f" There are: {known}."
