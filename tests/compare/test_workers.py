@@ -251,7 +251,7 @@ def test_a_search_without_optuna_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     plan = toy_plan(toy_data, trials=3)
-    with pytest.raises(UsageError, match=r"pip install 'tophit\[compare\]'; or write --trials 0"):
+    with pytest.raises(UsageError, match=r"pip install 'tophit\[compare\]'; or use --trials 0"):
         make_search("ProxyAnchor", plan.candidates["ProxyAnchor"], 3, str(tmp_path / "journal"))
     grid = plan.candidates["ProxyAnchor"].model_copy(update={"search": {"loss.alpha": [1.0, 2.0, 3.0]}})
     search = make_search("grid", grid, 3, "")

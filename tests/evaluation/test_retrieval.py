@@ -281,7 +281,7 @@ def test_zero_vectors_score_zero() -> None:
     ("arguments", "message"),
     [
         ({"labels": [0]}, "every row needs one label"),
-        ({"gallery": [[1.0, 2]]}, "go together"),
+        ({"gallery": [[1.0, 2]]}, "belong together"),
         ({"gallery": [[1.0, 2, 3]], "gallery_labels": [0]}, "same embedder"),
         ({"embeddings": [[1.0, float("nan")], [1, 1]]}, "NaN"),
         ({"embeddings": [1.0, 2.0]}, "shape"),
@@ -290,7 +290,7 @@ def test_zero_vectors_score_zero() -> None:
         ({"queries_without_positives": "drop"}, "'skip' or 'zero'"),
         ({"confidence": 95}, "between 0 and 1"),
         ({"confidence": 0.9, "confidence_over": "images"}, "'classes' or 'queries'"),
-        ({"own_items": [0, 1]}, "leave it out"),
+        ({"own_items": [0, 1]}, "leave them out"),
         ({"gallery": [[1.0, 2]], "gallery_labels": [0], "own_items": [0, 1]}, "own_items"),
     ],
 )

@@ -135,9 +135,10 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     gain = _gain(first, metric, best_baseline)
     if (first.adjusted_p or 0.0) <= _DOUBT:
         return f"{gain}{apart} ({evidence})."
+    tests = "1 comparison" if len(rows) == 2 else f"{len(rows) - 1} comparisons"
     return (
         f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
-        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} {'comparison' if len(rows) == 2 else 'comparisons'})."
+        f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
     )
 
 
