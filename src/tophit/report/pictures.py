@@ -11,7 +11,8 @@ from types import TracebackType
 
 from PIL import Image, ImageOps
 
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.items import item_id
+from tophit.data.manifest import ImageRow
 from tophit.images.decode import BadImage, read_image
 from tophit.progress import Progress
 

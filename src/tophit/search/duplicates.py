@@ -11,7 +11,7 @@ import numpy as np
 from tophit.errors import UsageError
 from tophit.files import replace_file
 from tophit.progress import Progress
-from tophit.search.engine import Item
+from tophit.search.backend import Item
 from tophit.search.index import Index
 
 _BATCH = 256

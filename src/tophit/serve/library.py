@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tophit.errors import UsageError
-from tophit.search.engine import Item
+from tophit.search.backend import Item
 from tophit.serve import opaque
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.embedding_map import EmbeddingMap, make_map

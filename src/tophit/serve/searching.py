@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tophit.reranking import Reranking
-from tophit.search.engine import Hit
+from tophit.search.backend import Hit
 from tophit.search.query import combined_query, search_vectors
 from tophit.serve.decode_pool import KEPT_SIDE
 from tophit.serve.guard import stage

@@ -11,7 +11,7 @@ import numpy as np
 
 from tophit.errors import TophitError
 from tophit.search.catalogue import Catalogue, open_catalogue
-from tophit.search.engine import SelfChecking
+from tophit.search.backend import SelfChecking
 from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
 from tophit.serve.limits import Limits

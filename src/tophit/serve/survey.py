@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tophit.search.engine import Item
+from tophit.search.backend import Item
 from tophit.serve.requests import RESERVED
 
 _MOST_VALUES = 1000  # of a field, that a page offers to choose from

@@ -19,12 +19,10 @@ import pyarrow as pa
 
 from tophit.errors import TophitError
 from tophit.files import sync
+from tophit.search.exact import scan
 from tophit.search.local.approximate import Approximate
-from tophit.search.local.database import WriteFailed
-from tophit.search.local.files import HashedFile, remove_all
-from tophit.search.local.manifest import FileFacts, SegmentFacts
-from tophit.search.local.scan import scan
-from tophit.search.local.selection import rows_of
+from tophit.search.local.database import WriteFailed, rows_of
+from tophit.search.local.snapshot import FileFacts, HashedFile, SegmentFacts, remove_all
 
 _CHUNK = 65_536
 _FILES = {"vectors": np.float32, "keys": np.int64, "sums": np.uint32, "ends": np.int64, "ids": np.uint8}
@@ -50,7 +48,7 @@ class Source(Protocol):
 
 
 class Segment:
-    """An open segment. Dead rows are known in memory; on disk the database's tombstones name them."""
+    """An open segment. Deleted rows are known in memory; on disk the database's tombstones name them."""
 
     def __init__(self, folder: Path, facts: SegmentFacts, dim: int, tombstones: np.ndarray) -> None:
         self.facts = facts
@@ -66,16 +64,16 @@ class Segment:
 
     @property
     def live(self) -> np.ndarray | None:
-        """Which rows are alive; None if all are."""
+        """Which rows are not deleted; None if none is."""
         return self._live
 
     @property
     def live_count(self) -> int:
-        """How many rows are alive."""
+        """How many rows are not deleted."""
         return self.facts.count - self.dead
 
     def kill(self, keys: np.ndarray) -> None:
-        """Take keys out of every later search; those that are not here are ignored."""
+        """Hide keys from every later search; keys of other parts are ignored."""
         rows = rows_of(self.keys, keys)
         if not len(rows):
             return
@@ -96,7 +94,7 @@ class Segment:
 
     @cached_property
     def _all_ids(self) -> pa.LargeStringArray:
-        """The mapped ids as Arrow's strings: many are read six times as fast as one by one. Checked once."""
+        """The mapped ids as Arrow's strings: reading many is six times as fast as one by one. Checked once."""
         starts = pa.py_buffer(np.concatenate([[0], self._ends]))
         ids = pa.LargeStringArray.from_buffers(len(self._ends), starts, pa.py_buffer(self._ids))
         try:
@@ -193,7 +191,7 @@ def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | Non
         sync(folder)
     except OSError as error:
         _discard(folder, files)
-        raise WriteFailed(f"A segment can't be written to {folder}: {error}. The index is as it was.") from error
+        raise WriteFailed(f"A segment can't be written to {folder}: {error}. The index is unchanged.") from error
     except BaseException:
         _discard(folder, files)
         raise
@@ -224,7 +222,7 @@ def add_approximate(folder: Path, facts: SegmentFacts, index: Any, kind: str, tu
         file.close()
         remove_all(folder, {path.name})
         reason = failures[0] if failures else error
-        raise WriteFailed(f"{path} can't be written: {reason}. The index is as it was.") from error
+        raise WriteFailed(f"{path} can't be written: {reason}. The index is unchanged.") from error
     return replace(facts, kind=kind, tuning=tuning, files={**facts.files, path.name: written})
 
 
