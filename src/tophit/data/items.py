@@ -1,7 +1,7 @@
 """Items: what an index keeps of a manifest row, and how the row is read back.
 
-An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column of
-the manifest. :func:`to_item` and :func:`to_row` are the only places that know this.
+An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column
+of the manifest. :func:`to_item` and :func:`to_row` are the only places that know this.
 """
 
 import math

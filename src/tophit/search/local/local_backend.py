@@ -19,7 +19,7 @@ from tophit.search.filters import Condition
 from tophit.search.local.approximate import LocalOptions
 from tophit.search.local.database import CommitUnknown, Database, Selection, WriteFailed, rows_of, select
 from tophit.search.local.merging import compact, seal
-from tophit.search.local.nearest import Found, nearest
+from tophit.search.local.part_search import Found, nearest
 from tophit.search.local.repairing import repair, verify
 from tophit.search.local.segment import Segment
 from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot

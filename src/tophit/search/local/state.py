@@ -10,7 +10,7 @@ import numpy as np
 from tophit.errors import TophitError
 from tophit.search.local.database import Database
 from tophit.search.local.delta import Delta
-from tophit.search.local.nearest import Part
+from tophit.search.local.part_search import Part
 from tophit.search.local.segment import Segment
 from tophit.search.local.snapshot import NAME, PREVIOUS, Snapshot, read_snapshot, remove_all
 
