@@ -4,6 +4,7 @@ import json
 import shutil
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,9 @@ def serve_demo(recipe: Recipe, folder: Path, console: Console, view: View, port:
 
 def _free_port(port: int) -> int:
     """Return the port if nothing listens there, else 0, which means any free one."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return 0
-    return port
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return port
+    return 0
 
 
 def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_every_route_needs_what_it_always_needed(client: TestClient) -> None:
     routes = client.app._app.routes  # type: ignore[attr-defined]
 
     def need(method: str, path: str) -> tuple[str, bool]:
-        found = need_of(routes, {"type": "http", "method": method, "path": path, "headers": [], "root_path": ""})
+        found = need_of(routes, method, path)
         return found.scope, found.light
 
     for path in ("/", "/health", "/ready", "/openapi.json", "/favicon.ico", "/page/app.js"):

@@ -11,7 +11,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -103,19 +102,13 @@ class Index:
 
         An existing index there stays active until the new one is complete, and is then replaced atomically.
         """
-        ids = check_ids(ids)
-        if len(set(ids)) != len(ids):
-            raise UsageError("Ids must be different from each other.")
         array = np.asarray(vectors)
         if array.ndim != 2 or not array.shape[1]:
             raise UsageError(f"Expected vectors of shape (N, dim), not {array.shape}.")
-        if len(array) != len(ids):
-            raise UsageError(f"{len(ids)} ids and {len(array)} vectors must be equally many.")
-        fields = check_metadata(metadata, len(ids))
-        made = backend_class(folder_backend()).build(
-            folder, ids, unit_vectors(array, array.shape[1]), fields, fingerprint, **options
-        )
-        return cls(made)
+        items = _checked_items(ids, array, metadata, array.shape[1])
+        if len(set(ids)) != len(ids):
+            raise UsageError("Ids must be different from each other.")
+        return cls(backend_class(folder_backend()).build(folder, *items, fingerprint, **options))
 
     @property
     def dim(self) -> int:
@@ -133,20 +126,14 @@ class Index:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def upsert(self, ids: Sequence[str], vectors: Any, metadata: Sequence[Mapping[str, Any]] | None = None) -> None:
         """Add items, or replace those of the same id; when it returns they are durable."""
-        ids = check_ids(ids)
-        if not ids:
+        if not len(ids):
             return
-        array = unit_vectors(vectors, self.dim)
-        if len(array) != len(ids):
-            raise UsageError(f"{len(ids)} ids and {len(array)} vectors must be equally many.")
-        fields = check_metadata(metadata, len(ids))
+        ids, array, fields = _checked_items(ids, vectors, metadata, self.dim)
         last = last_of_each(ids)
         if len(last) < len(ids):
             ids, array, fields = [ids[i] for i in last], array[last], [fields[i] for i in last]
@@ -242,3 +229,12 @@ class Index:
                 f"{type(self.backend).__name__} has no snapshots or files to check; its server takes care of both."
             )
         return self.backend
+
+
+def _checked_items(
+    ids: Sequence[str], vectors: Any, metadata: Sequence[Mapping[str, Any]] | None, dim: int
+) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
+    checked, array = check_ids(ids), unit_vectors(vectors, dim)
+    if len(array) != len(checked):
+        raise UsageError(f"{len(checked)} ids and {len(array)} vectors must be equally many.")
+    return checked, array, check_metadata(metadata, len(checked))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _STARTING_SECONDS = 20  # how long to wait for a server that says it is starting up
 _MOST_HNSW_DIMENSIONS = 2000  # of pgvector's HNSW over float32
-_EXACT_ROWS = 50_000  # up to so many allowed items a filtered search compares them all, as the local backend does
+_EXACT_ROWS = 50_000  # a filtered search of up to this many items compares them all, as the local backend does
 
 
 @register(

@@ -1,6 +1,6 @@
 """Changing to a new model: build a version beside the old one, compare the two, switch, and go back if needed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -54,13 +54,13 @@ def reembed(folder: str | Path, embedder: Embedder, progress: Progress | None = 
     """
     fingerprint = embedder.fingerprint()
     known = read_versions(folder)
-    begun = [name for name, version in known.versions.items() if version.fingerprint == fingerprint]
-    if begun and begun[-1] == known.current:
+    started = [name for name, version in known.versions.items() if version.fingerprint == fingerprint]
+    if started and started[-1] == known.current:
         raise TophitError(f"The index in {folder} was already made by this embedder.")
-    name = begun[-1] if begun else add_version(folder, embedder)
+    name = started[-1] if started else add_version(folder, embedder)
     bad: dict[str, str] = {}
     with open_catalogue(folder) as old, open_catalogue(folder, writable=True, version=name) as new:
-        batches = _batches(old)
+        batches = old.index.backend.items(_BATCH)
         total = -(-len(old.index) // _BATCH)
         for batch in progress(batches, total) if progress else batches:
             bad |= _copy(batch, new)
@@ -139,15 +139,9 @@ def _delete_removed(old: Catalogue, new: Catalogue) -> None:
     """Remove from the new version what was deleted from the old one after it was copied."""
     if len(new.index) <= len(old.index):
         return
-    for batch in _batches(new):
+    for batch in new.index.backend.items(_BATCH):
         there = old.index.get([item.id for item in batch])
         new.index.delete([item.id for item, found in zip(batch, there, strict=True) if found is None])
-
-
-def _batches(catalogue: Catalogue) -> Iterator[list[Item]]:
-    items = catalogue.index.items(_BATCH)
-    while batch := list(islice(items, _BATCH)):
-        yield batch
 
 
 def _sample(catalogue: Catalogue, count: int) -> list[tuple[str, ImageRow]]:

@@ -153,9 +153,9 @@ def open_version(folder: str | Path, name: str | None = None, writable: bool = F
 
 
 def _new_name(folder: Path, known: Versions) -> str:
-    """Return a name that no version has, nor one that was begun and never finished."""
-    begun = {path.name for path in folder.glob("v*") if path.name[1:].isdecimal()}
-    return f"v{1 + max((int(name[1:]) for name in begun | set(known.versions)), default=0)}"
+    """Return a name that no version has, not even an unfinished one."""
+    taken = {path.name for path in folder.glob("v*") if path.name[1:].isdecimal()}
+    return f"v{1 + max((int(name[1:]) for name in taken | set(known.versions)), default=0)}"
 
 
 def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:

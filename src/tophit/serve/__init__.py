@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def start_server(config: "ServeConfig", access: "Access", host: str, port: int, console: Console) -> None:
-    """Serve until told to stop, and print the address at the start; without the packages, say how to install them."""
+    """Serve until stopped, and print the address at the start; if packages are missing, say how to install them."""
     try:
         from tophit.serve.server import serve
     except ImportError as error:

@@ -86,7 +86,7 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         self._access.check_host(headers)
-        need = need_of(self._app.routes, scope)
+        need = need_of(self._app.routes, scope["method"], scope["path"])
         self._access.check(need.scope, headers)
         counted = _counted(receive, headers, self._limits)
         heavy = not need.light
@@ -147,11 +147,11 @@ def _counted(receive: Receive, headers: dict[str, str], limits: Limits) -> Recei
     """Return a receive that stops at the limit, by the header if there is one, else by what arrives."""
     is_form = headers.get("content-type", "").lower().startswith("multipart/form-data")
     most = limits.body_bytes if is_form else limits.json_bytes
-    told = headers.get("content-length", "0")
-    if not told.isdecimal():
+    stated = headers.get("content-length", "0")
+    if not stated.isdecimal():
         raise Problem(400, "Content-Length is not a number.")
     too_large = Problem(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
-    if int(told) > most:
+    if int(stated) > most:
         raise too_large
     arrived = 0
 

@@ -169,7 +169,7 @@ class Library:
             found = (await model.call(model.index.get, [item_id]))[0]
             if found is not None:
                 return await self.thumbnails.get(found.metadata, size)
-        raise Problem(404, "This item is gone.")
+        raise Problem(404, "This item was deleted.")
 
     async def map(self, name: str | None = None) -> EmbeddingMap | None:
         """Return the map, or None while it is being made; a map that is not the named one is a Problem."""

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from pathlib import Path
@@ -56,17 +56,13 @@ def check_needs(routes: Iterable[Any]) -> None:
             )
 
 
-def need_of(routes: Sequence[Any], scope: MutableMapping[str, Any]) -> Need:
+def need_of(routes: Sequence[Any], method: str, path: str) -> Need:
     """Return what a request needs: its route's need; the strictest of the path if its method has no route."""
-    asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-    partial: list[Need] = []
-    for route in routes:
-        match, _ = route.matches(asked)
-        if match.name == "FULL":
-            return _declared(route) or Need("admin")
-        if match.name == "PARTIAL":
-            partial.append(_declared(route) or Need("admin"))
-    return max(partial, key=lambda need: ("public", "read", "admin").index(need.scope), default=Need())
+    method = "GET" if method == "HEAD" else method
+    found = [route for route in routes if route.path_regex.match(path)]
+    fitting = [route for route in found if method in (getattr(route, "methods", None) or {method})]
+    declared = [_declared(route) or Need("admin") for route in fitting[:1] or found]
+    return max(declared, key=lambda need: ("public", "read", "admin").index(need.scope), default=Need())
 
 
 def _declared(route: Any) -> Need | None:

@@ -136,7 +136,7 @@ class Thumbnails:
             if not inside or not path.is_file() or path.stat().st_size > _MOST_FILE_BYTES:
                 raise Problem(404, "This item's picture is not served.")
         except (OSError, ValueError, RuntimeError):
-            raise Problem(404, "This item's picture is gone.") from None
+            raise Problem(404, "This item's picture is missing.") from None
         return path
 
 

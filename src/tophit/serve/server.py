@@ -1,4 +1,4 @@
-"""Running a server until it is told to stop."""
+"""Running a server until it is asked to stop."""
 
 import asyncio
 import signal

@@ -170,7 +170,7 @@ class Database:
             wanted = ",".join(map(str, keys[start : start + _CHUNK]))
             rows = self.connection.execute(f"SELECT key, metadata FROM items WHERE key IN ({wanted})")
             pairs = rows.fetchall()
-            texts = json.loads(f"[{','.join(text for _, text in pairs)}]")  # one call is faster than one a row
+            texts = json.loads(f"[{','.join(text for _, text in pairs)}]")  # one call is faster than one per row
             found.update(zip((key for key, _ in pairs), texts, strict=True))
         return found
 

@@ -2,39 +2,23 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tophit.search.exact import exact_scores
 from tophit.search.local.database import Selection
 
+if TYPE_CHECKING:
+    from tophit.search.local.delta import Delta
+    from tophit.search.local.segment import Segment
+
+Part: TypeAlias = "Segment | Delta"
+"""Rows with ascending keys, vectors and ids; ``live`` tells which rows are not deleted, None if none is."""
 _EXTRA = 8
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
 _FEW = 4
 """Queries up to which plain Python is faster than NumPy."""
-
-
-class Part(Protocol):
-    """Rows with ascending keys, vectors (N, dim) and ids; ``live`` tells which are not deleted, None if none is."""
-
-    @property
-    def live_count(self) -> int: ...  # noqa: D102
-
-    @property
-    def keys(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def live(self) -> np.ndarray | None: ...  # noqa: D102
-
-    def id_of(self, row: int) -> str: ...  # noqa: D102
-
-    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
-
-    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray: ...  # noqa: D102
 
 
 class Found(NamedTuple):

@@ -144,7 +144,7 @@ def repair(folder: Path, database_name: str) -> list[str]:
 
 
 def _lost(found: _Found) -> set[str]:
-    """Name the items without a vector, and the vectors that neither an item nor a tombstone belongs to."""
+    """Return the ids of items without a vector, and of vectors without an item or a tombstone."""
     without = {item_id for key, (item_id, _) in found.items.items() if key not in found.vectors}
     return without | {one for key, one in found.ids.items() if key not in found.items and key not in found.dead}
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
@@ -24,27 +24,11 @@ from tophit.search.local.approximate import Approximate
 from tophit.search.local.database import WriteFailed, rows_of
 from tophit.search.local.snapshot import FileFacts, HashedFile, SegmentFacts, remove_all
 
+if TYPE_CHECKING:
+    from tophit.search.local.part_search import Part
+
 _CHUNK = 65_536
 _FILES = {"vectors": np.float32, "keys": np.int64, "sums": np.uint32, "ends": np.int64, "ids": np.uint8}
-
-
-class Source(Protocol):
-    """Where a segment's rows come from: another segment or the delta."""
-
-    @property
-    def keys(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def live(self) -> np.ndarray | None: ...  # noqa: D102
-
-    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
-
-    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
-        """Raise if a row's checksum is not what it was when it was written."""
-        ...
 
 
 class Segment:
@@ -129,10 +113,6 @@ class Segment:
                 "their checksums; repair it."
             )
 
-    def sums(self) -> np.ndarray:
-        """Return the checksums the rows were written with."""
-        return self._map("sums")
-
     def _path(self, part: str) -> Path:
         path = self.folder / f"{self.facts.name}.{part}"
         expected = self.facts.files[path.name].bytes
@@ -164,7 +144,7 @@ class Segment:
         return Approximate(index, self.facts.tuning)
 
 
-def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | None:
+def write_segment(folder: Path, sources: "Sequence[Part]") -> SegmentFacts | None:
     """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none."""
     name = f"segment-{uuid.uuid4().hex[:12]}"
     files: dict[str, HashedFile] = {}
@@ -232,7 +212,7 @@ def checksums(vectors: np.ndarray) -> np.ndarray:
     return np.fromiter((zlib.crc32(view[i : i + size]) for i in range(0, len(view), size)), np.uint32, len(vectors))
 
 
-def _chunks(sources: Sequence[Source]) -> Iterator[tuple[Source, np.ndarray]]:
+def _chunks(sources: "Sequence[Part]") -> "Iterator[tuple[Part, np.ndarray]]":
     for source in sources:
         live = source.live
         rows = np.arange(len(source.keys)) if live is None else np.flatnonzero(live)
