@@ -102,7 +102,7 @@ def test_more_results_than_items_an_empty_index_and_wrong_calls(tmp_path: Path) 
     for k in (0, 1001, 2.5, True):
         with pytest.raises(UsageError, match="k must be at least 1 and at most 1000"):
             index.search(vectors, k)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="2 ids and 3 vectors must be equally many"):
+    with pytest.raises(UsageError, match="There are 2 ids but 3 vectors"):
         index.upsert(["a", "b"], vectors)
     with pytest.raises(UsageError, match="Vector 1 is zero"):
         index.upsert(["a", "b"], [vectors[0], np.zeros(8)])

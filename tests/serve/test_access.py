@@ -99,7 +99,7 @@ def test_scopes(served_copy: Place, tokens: Path) -> None:
         assert client.post("/search", json={"ids": [FIRST]}, headers=read).status_code == 200
         refused(client.post("/items", json=item, headers=read), 403, "for reading only")
         assert client.post("/items", json=item, headers={"authorization": f"Bearer {ADMIN}"}).status_code == 200
-        refused(client.post("/session", json={"token": "wrong"}), 401, "not known")
+        refused(client.post("/session", json={"token": "wrong"}), 401, "not valid")
         cookie = client.post("/session", json={"token": ADMIN}).headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie

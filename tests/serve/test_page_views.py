@@ -242,7 +242,7 @@ def test_a_server_with_a_token_asks_for_it(browser: Browser, served: Place, tmp_
         page.goto(BY_FIRST)
         page.get_by_label("Token", exact=True).last.fill("wrong")
         page.get_by_role("button", name="Continue").click()
-        expect(page.get_by_role("alert")).to_contain_text("not known")
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
         page.get_by_label("Token", exact=True).last.fill(READ)
         page.get_by_role("button", name="Continue").click()
         assert results(page)

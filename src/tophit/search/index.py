@@ -236,5 +236,5 @@ def _checked_items(
 ) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
     checked, array = check_ids(ids), unit_vectors(vectors, dim)
     if len(array) != len(checked):
-        raise UsageError(f"{len(checked)} ids and {len(array)} vectors must be equally many.")
+        raise UsageError(f"There are {len(checked)} ids but {len(array)} vectors.")
     return checked, array, check_metadata(metadata, len(checked))

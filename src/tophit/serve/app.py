@@ -300,7 +300,7 @@ def _add_page(app: FastAPI, access: Access) -> None:
         """Let the browser keep a token in a cookie, which is for reading only."""
         token = parse(SessionRequest, await request.body()).token
         if not access.scopes(token):
-            raise Problem(401, "This token is not known here.")
+            raise Problem(401, "This token is not valid.")
         answer = JSONResponse({"status": "welcome"})
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer  # type: ignore[return-value]

@@ -49,7 +49,7 @@ class Delta:
 
     @property
     def live(self) -> np.ndarray | None:
-        """Which rows are not deleted; None if none is."""
+        """Which rows are not deleted; None if no row is deleted."""
         return self._live[: self.count] if self.dead else None
 
     @property

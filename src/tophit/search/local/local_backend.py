@@ -372,7 +372,7 @@ def _locked(folder: Path) -> Iterator[WriterLock]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TophitError(f"{folder} can't be made: {error.strerror}.") from error
+        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
     lock = WriterLock(folder)
     try:
         yield lock

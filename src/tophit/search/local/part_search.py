@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tophit.search.local.segment import Segment
 
 Part: TypeAlias = "Segment | Delta"
-"""Rows with ascending keys, vectors and ids; ``live`` tells which rows are not deleted, None if none is."""
+"""Rows with ascending keys, vectors and ids; ``live`` tells which rows are not deleted, None if no row is."""
 _EXTRA = 8
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
 _FEW = 4

@@ -48,7 +48,7 @@ class Segment:
 
     @property
     def live(self) -> np.ndarray | None:
-        """Which rows are not deleted; None if none is."""
+        """Which rows are not deleted; None if no row is deleted."""
         return self._live
 
     @property
