@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tests.reference import pairs as reference
 
 from tophit.errors import UsageError
-from tophit.mining import STRATEGIES, mine
+from tophit.mining import mine
+from tophit.registry import names
 
-strategies = pytest.mark.parametrize("strategy", STRATEGIES)
+strategies = pytest.mark.parametrize("strategy", [name for name in names("miner") if name != "none"])
 
 
 def batch(labels, dim=5, seed=0, spread=0.7):

@@ -1,29 +1,36 @@
-"""Miners: from a batch's embeddings and labels to the triplets worth learning from."""
+"""Miners: from a batch's embeddings and labels to the triplets worth learning from.
+
+A miner is a function of embeddings (N, d) and labels (N,) to three index tensors, or to the four of
+pytorch-metric-learning. Those here look at a block of anchors at a time.
+"""
 
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import partial, wraps
+from inspect import signature
+from typing import Annotated, Any
 
 import torch
 from torch.nn import functional
 
 from tophit.errors import UsageError
-from tophit.losses.pairwise.tuples import Triplet
+from tophit.losses.pairwise.pair_loss import Triplet
+from tophit.options import Doc, Positive
+from tophit.registry import find, register
 
 # Distances looked at a time, where a pair is compared with all of the batch.
 _CHUNK = 1 << 22
 
 
-@torch.no_grad()
 def mine(
     embeddings: torch.Tensor,
     labels: torch.Tensor,
     strategy: str = "semi-hard",
     *,
-    margin: float = 0.2,
-    every: bool = False,
-    cutoff: float = 0.5,
-    farthest: float = 1.4,
+    margin: float | None = None,
+    every: bool | None = None,
+    cutoff: float | None = None,
+    farthest: float | None = None,
     anchors: torch.Tensor | None = None,
     normalize: bool = True,
     generator: torch.Generator | None = None,
@@ -46,14 +53,51 @@ def mine(
 
     Embeddings (N, d), labels (N,) any integers. An anchor or a pair without a valid negative is left out, so a batch
     may have no triplets at all. ``anchors`` restricts the anchors to these indices. Draws come from ``generator``, else
-    from torch's seed. Ties go to the lower index. Time and memory are of the order of the distance matrix.
+    from torch's seed. Ties go to the lower index. Time and memory are of the order of the distance matrix. Settings
+    that are not given are the strategy's own.
 
     >>> x, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.tensor([4, 4, 7])
     >>> mine(x, labels, "hard")
     (tensor([0, 1]), tensor([1, 0]), tensor([2, 2]))
     """
-    if strategy not in STRATEGIES:
-        raise UsageError(f"There is no mining strategy '{strategy}'; there are {', '.join(STRATEGIES)}.")
+    entry = find("miner", strategy)
+    given = {"margin": margin, "every": every, "cutoff": cutoff, "farthest": farthest}
+    settings = {name: value for name, value in given.items() if value is not None and name in entry.options}
+    return entry.load()(embeddings, labels, anchors=anchors, normalize=normalize, generator=generator, **settings)
+
+
+def _by_blocks(look_at: Callable[..., Triplet], on_unit_vectors: bool = False) -> Callable[..., Triplet]:
+    """Make a miner of a function that finds the triplets of some anchors, perhaps always on unit vectors."""
+    draws = "generator" in signature(look_at).parameters
+
+    @wraps(look_at)
+    @torch.no_grad()
+    def miner(
+        embeddings: torch.Tensor,
+        labels: torch.Tensor,
+        *,
+        anchors: torch.Tensor | None = None,
+        normalize: bool = True,
+        generator: torch.Generator | None = None,
+        **settings: Any,
+    ) -> Triplet:
+        _check(embeddings, labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            x = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+            x = functional.normalize(x, dim=1) if normalize or on_unit_vectors else x
+            rows = torch.arange(len(x), device=x.device) if anchors is None else anchors.to(x.device)
+            if not len(x) or not len(rows):
+                return rows[:0], rows[:0], rows[:0]
+            settings |= {"generator": generator} if draws else {}
+            blocks = rows.split(max(1, _CHUNK // len(x)))
+            found = [look_at(_Block(x, labels, part), **settings) for part in blocks]
+        a, p, n = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return a, p, n
+
+    return miner
+
+
+def _check(embeddings: torch.Tensor, labels: torch.Tensor) -> None:
     if not isinstance(embeddings, torch.Tensor) or not isinstance(labels, torch.Tensor):
         kinds = f"{type(embeddings).__name__} and {type(labels).__name__}"
         raise UsageError(f"Mining takes tensors, not {kinds}; torch.as_tensor makes one of an array.")
@@ -61,24 +105,6 @@ def mine(
         raise UsageError(
             f"Mining takes embeddings (N, d) and labels (N,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."
         )
-    with torch.autocast(embeddings.device.type, enabled=False):
-        x = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
-        x = functional.normalize(x, dim=1) if normalize or strategy == "distance-weighted" else x
-        rows = torch.arange(len(x), device=x.device) if anchors is None else anchors.to(x.device)
-        settings = {
-            "margin": margin,
-            "every": every,
-            "cutoff": cutoff,
-            "farthest": farthest,
-            "generator": generator,
-        }
-        if not len(x) or not len(rows):
-            return rows[:0], rows[:0], rows[:0]
-        found = [
-            STRATEGIES[strategy](_Block(x, labels, part), **settings) for part in rows.split(max(1, _CHUNK // len(x)))
-        ]
-    a, p, n = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return a, p, n
 
 
 class _Block:
@@ -125,16 +151,27 @@ class _Block:
         return self.anchors[rows], positives, negatives
 
 
-def _uniform(block: _Block, generator: torch.Generator | None, **_: Any) -> Triplet:
+@register("miner", "none")
+def no_miner(embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+    """All pairs or triplets: nothing is mined."""
+
+
+@register("miner", "uniform")
+@_by_blocks
+def uniform(block: _Block, generator: torch.Generator | None) -> Triplet:
+    """Each positive pair with a random negative."""
     drawable = block.has_negatives[block.rows]
     rows, positives = block.rows[drawable], block.positives[drawable]
     counts, starts = block.counts[rows], block.starts[rows]
-    uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(rows.device)
-    place = (uniform * (len(block.x) - counts)).long()
+    drawn = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(rows.device)
+    place = (drawn * (len(block.x) - counts)).long()
     return block.triplets(rows, positives, block.order[torch.where(place < starts, place, place + counts)])
 
 
-def _hard(block: _Block, **_: Any) -> Triplet:
+@register("miner", "hard")
+@_by_blocks
+def hard(block: _Block) -> Triplet:
+    """Each anchor's farthest positive and nearest negative."""
     near, squared = block.squared()
     valid = (block.has_negatives & (block.counts > 1)).nonzero()[:, 0]
     if not len(valid):
@@ -144,7 +181,14 @@ def _hard(block: _Block, **_: Any) -> Triplet:
     return block.triplets(valid, positives[valid, farthest[valid]], _first_min(squared)[valid])
 
 
-def _semi_hard(block: _Block, margin: float, every: bool, **_: Any) -> Triplet:
+@register("miner", "semi-hard")
+@_by_blocks
+def semi_hard(
+    block: _Block,
+    margin: Annotated[Positive, Doc("How much farther at most, in squared distance.")] = 0.2,
+    every: Annotated[bool, Doc("All such negatives of a pair, not only the nearest.")] = False,
+) -> Triplet:
+    """Negatives just farther than the positive."""
     near, squared = block.squared()
     found = []
     size = max(1, _CHUNK // len(block.x))
@@ -161,7 +205,10 @@ def _semi_hard(block: _Block, margin: float, every: bool, **_: Any) -> Triplet:
     return block.triplets(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def _soft_hard(block: _Block, generator: torch.Generator | None, **_: Any) -> Triplet:
+@register("miner", "soft-hard")
+@_by_blocks
+def soft_hard(block: _Block, generator: torch.Generator | None) -> Triplet:
+    """Random ones of the hard positives and the hard negatives."""
     near, squared = block.squared()
     if not len(block.rows):
         return block.triplets(block.rows, block.rows, block.rows)
@@ -175,9 +222,15 @@ def _soft_hard(block: _Block, generator: torch.Generator | None, **_: Any) -> Tr
     return block.triplets(valid, positives, _draw(hard_negatives, valid, generator))
 
 
-def _distance_weighted(
-    block: _Block, cutoff: float, farthest: float, generator: torch.Generator | None, **_: Any
+@register("miner", "distance-weighted")
+@partial(_by_blocks, on_unit_vectors=True)
+def distance_weighted(
+    block: _Block,
+    generator: torch.Generator | None,
+    cutoff: Annotated[float, Doc("Smaller distances count as this one.", gt=0, lt=2)] = 0.5,
+    farthest: Annotated[float, Doc("Negatives from this distance on are left out.", gt=0, le=2)] = 1.4,
 ) -> Triplet:
+    """Negatives from all distances equally often."""
     squared = block.squared()[1]
     dim = block.x.shape[1]
     far = squared.clamp(min=cutoff**2, max=3.99)  # 4 is the diameter's square, where the density is 0
@@ -192,7 +245,10 @@ def _distance_weighted(
     return block.triplets(rows, block.positives[drawable], _draw(weights, rows, generator))
 
 
-def _balanced_hard(block: _Block, **_: Any) -> Triplet:
+@register("miner", "balanced-hard")
+@_by_blocks
+def balanced_hard(block: _Block) -> Triplet:
+    """All positives, and as many of the nearest negatives: the hard mining of the PROFS paper."""
     most = int(block.counts.max()) - 1
     places = torch.arange(most, device=block.rows.device).expand(len(block.anchors), most)
     place = places[places < block.counts[:, None] - 1]  # of each pair among those of its row
@@ -229,9 +285,9 @@ def _draw(weights: torch.Tensor, rows: torch.Tensor, generator: torch.Generator 
     Drawn on the CPU from one uniform number each, so that a seed gives the same draws on every device.
     """
     sums = weights.cumsum(dim=1, dtype=torch.float64)
-    uniform = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(weights.device)
+    drawn = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(weights.device)
     total = sums[rows, -1]
-    targets = torch.minimum(uniform * total, total.nextafter(torch.zeros_like(total)))
+    targets = torch.minimum(drawn * total, total.nextafter(torch.zeros_like(total)))
     # The targets of a row stand side by side, padded with 0, because the search goes row by row.
     counts = torch.bincount(rows, minlength=len(weights))
     place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
@@ -239,13 +295,3 @@ def _draw(weights: torch.Tensor, rows: torch.Tensor, generator: torch.Generator 
     by_row[rows, place] = targets
     # The first column whose running sum passes the target: one with weight 0 never does.
     return torch.searchsorted(sums, by_row, right=True)[rows, place]
-
-
-STRATEGIES: dict[str, Callable[..., Triplet]] = {
-    "uniform": _uniform,
-    "hard": _hard,
-    "semi-hard": _semi_hard,
-    "soft-hard": _soft_hard,
-    "distance-weighted": _distance_weighted,
-    "balanced-hard": _balanced_hard,
-}

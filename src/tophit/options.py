@@ -8,7 +8,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-__all__ = ["Annotated", "Any", "AtLeastZero", "Count", "Doc", "Field", "Literal", "Positive", "ProxyCount"]
+__all__ = [
+    "Annotated",
+    "Any",
+    "AtLeastZero",
+    "Count",
+    "Doc",
+    "Field",
+    "Literal",
+    "OnUnitVectors",
+    "Positive",
+    "ProxyCount",
+    "Regularizer",
+    "Softness",
+]
 
 
 def Doc(description: str, **limits: Any) -> Any:  # noqa: N802  (it reads as a type in signatures)
@@ -19,13 +32,20 @@ def Doc(description: str, **limits: Any) -> Any:  # noqa: N802  (it reads as a t
 Positive = Annotated[float, Field(gt=0)]
 AtLeastZero = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
+OnUnitVectors = Annotated[bool, Field(description="On unit vectors, instead of vectors as they are.")]
+Softness = Annotated[float, Field(gt=0, description="Softness of the maximum over a class's proxies.")]
+Regularizer = Annotated[float, Field(ge=0, description="Weight of the distances inside a class's proxies.")]
 
 
 def _check_proxies(value: Any) -> Any:
     """Say once what is wrong; a union would say it for each of its types."""
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError("Expected a whole number from 1 on, or auto")
+        raise ValueError("must be a whole number from 1 on, or auto")
     return value
 
 
-ProxyCount = Annotated[int | Literal["auto"], BeforeValidator(_check_proxies)]
+ProxyCount = Annotated[
+    int | Literal["auto"],
+    BeforeValidator(_check_proxies),
+    Field(description="Proxies of each class, or auto: start with 10 and let the regularizer merge them."),
+]

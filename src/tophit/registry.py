@@ -10,6 +10,7 @@ text, not imported: listing names or checking a recipe does not wait for torch.
 """
 
 import ast
+import builtins
 import difflib
 import importlib
 import inspect
@@ -20,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from tophit.errors import UsageError
 
@@ -48,12 +50,13 @@ class Kind:
 
 
 _BATCH = frozenset({"embeddings", "labels", "anchors", "normalize", "generator", "block"})
-_PARTS = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "classes", "dim", "device"})
+_RUN = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "dim", "device"})
+_DEALT = frozenset({"labels", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
     "miner": Kind("miners", ("mining.py",), _BATCH),
-    "method": Kind("methods", ("methods",), _PARTS),
-    "sampler": Kind("samplers", ("batches",), frozenset({"labels", "images", "seed"})),
+    "method": Kind("methods", ("methods",), _RUN | _DEALT | {"classes", "per_class"}),
+    "sampler": Kind("samplers", ("batches",), _DEALT),
     "backbone": Kind("backbones", ("models",), decorator="register_backbone"),
     "metric": Kind("metrics", ("evaluation",), frozenset({"found", "k"})),
     "backend": Kind("backends", ("search",)),
@@ -288,18 +291,46 @@ def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
 
 def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
     """Return parameters whose annotations are made of plain types; those of tensors or modules are no options."""
-    from tophit import options
-
-    words = vars(options)
+    words = _Words()
     found: dict[str, inspect.Parameter] = {}
     for name, annotation, default in declared:
-        try:
-            kind = eval(ast.unparse(annotation), dict(words)) if annotation else inspect.Parameter.empty
-            value = eval(ast.unparse(default), dict(words)) if default else inspect.Parameter.empty
-        except NameError:
-            continue
-        found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
+        kind = _value(annotation, words)
+        if kind is not Foreign and set(get_args(kind)) != {Foreign, NoneType}:
+            value = _value(default, words)
+            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
     return found
+
+
+def _value(expression: ast.expr | None, words: "_Words") -> Any:
+    return inspect.Parameter.empty if expression is None else eval(ast.unparse(expression), {}, words)
+
+
+class _ForeignKind(type):
+    """Foreign, Foreign.anything and Foreign[anything] are all Foreign."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return cls
+
+    def __getitem__(cls, key: Any) -> Any:
+        return cls
+
+
+class Foreign(metaclass=_ForeignKind):
+    """Stands for every type that is no plain value, such as a tensor. In a union it marks what only Python can give."""
+
+
+class _Words(dict[str, Any]):
+    """The names that annotations of the package are made of: those of tophit.options, Python's own, else Foreign."""
+
+    def __init__(self) -> None:
+        from tophit import options
+
+        super().__init__(vars(options))
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, Foreign)
 
 
 def _as_tuple(value: str | Sequence[str]) -> Sequence[str]:

@@ -159,7 +159,7 @@ def test_chunks_and_large_selections_change_nothing(monkeypatch):
     whole = {name: value_and_gradient(loss, x, labels) for name, loss in LOSSES.items()}
     chosen = {name: value_and_gradient(loss, x, labels, triplets=triplets) for name, loss in LOSSES.items()}
     monkeypatch.setattr("tophit.losses.pairwise.triplet._CHUNK", 1)
-    monkeypatch.setattr("tophit.losses.pairwise.tuples._DIRECT", 0)
+    monkeypatch.setattr("tophit.losses.pairwise.pair_loss._DIRECT", 0)
     for name, loss in LOSSES.items():
         torch.testing.assert_close(value_and_gradient(loss, x, labels), whole[name])
         torch.testing.assert_close(value_and_gradient(loss, x, labels, triplets=triplets), chosen[name])

@@ -133,16 +133,16 @@ def test_settled_queries_count_as_if_they_were_evaluated():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"variant": "Dx"}, "variant must be one of O, Iu, Ib, Ds, Dq"),
-        ({"temperature": 0}, "temperature must be above 0"),
-        ({"alpha": -1}, "alpha must be above 0"),
-        ({"b": 0}, "b must be above 0"),
+        ({"variant": "Dx"}, "variant must be 'O', 'Iu', 'Ib', 'Ds' or 'Dq'"),
+        ({"temperature": 0}, "temperature must be greater than 0"),
+        ({"alpha": -1}, "alpha must be greater than 0"),
+        ({"b": 0}, "b must be greater than 0"),
     ],
 )
 def test_wrong_settings_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         PNPLoss(**arguments)
-    with pytest.raises(ValueError, match="temperature must be above 0"):
+    with pytest.raises(ValueError, match="temperature must be greater than 0"):
         SmoothAPLoss(temperature=-1)
     with pytest.raises(ValueError, match="needs its value, its derivative"):
         make_variant()

@@ -311,11 +311,11 @@ def test_memory_stays_near_one_matrix_of_similarities():
 
 
 def test_wrong_use_is_named():
-    with pytest.raises(ValueError, match=r"variant must be one of class, data, all-pairs, got 'DW'"):
+    with pytest.raises(ValueError, match=r"variant must be 'class', 'data' or 'all-pairs', got 'DW'"):
         MultiProxyAnchorLoss(3, 4, variant="DW")
-    with pytest.raises(ValueError, match=r"whole numbers from 1 on, got \(3, 0, 4\)"):
+    with pytest.raises(ValueError, match=r"proxies_per_class must be a whole number from 1 on, or auto, got 0"):
         SoftTripleLoss(3, 4, 0)
-    with pytest.raises(ValueError, match=r"gamma must be above 0, got 0"):
+    with pytest.raises(ValueError, match=r"gamma must be greater than 0, got 0"):
         SoftTripleLoss(3, 4, gamma=0)
     with pytest.raises(ValueError, match=r"num_classes must be at least 2"):
         ProxyNCALoss(1, 4)

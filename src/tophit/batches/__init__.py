@@ -1,7 +1,33 @@
 """Batch samplers: which images form a batch."""
 
+from collections.abc import Iterator
+from typing import Protocol
+
 from tophit.batches.balanced import BalancedBatchSampler
 from tophit.batches.random import RandomBatchSampler
 from tophit.batches.representatives import RepresentativeBatchSampler, projection_steps
 
-__all__ = ["BalancedBatchSampler", "RandomBatchSampler", "RepresentativeBatchSampler", "projection_steps"]
+__all__ = [
+    "BalancedBatchSampler",
+    "BatchSampler",
+    "RandomBatchSampler",
+    "RepresentativeBatchSampler",
+    "projection_steps",
+]
+
+
+class BatchSampler(Protocol):
+    """Gives an epoch's batches as lists of row numbers; ``epoch`` is set before each.
+
+    A sampler with the attribute ``is_stream`` (True) goes on where it stands and draws each batch when it is asked for.
+    """
+
+    epoch: int
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        ...
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield the batches of the epoch."""
+        ...

@@ -1,14 +1,18 @@
 """Balanced batches: P classes times K images, in which an epoch really is an epoch."""
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Annotated
 
 import numpy as np
 
 from tophit.errors import UsageError
+from tophit.options import Count, Doc
+from tophit.registry import register
 
 Group = list[int]
 
 
+@register("sampler", "balanced")
 class BalancedBatchSampler:
     """Batches of ``classes`` different classes with ``per_class`` images each.
 
@@ -26,10 +30,12 @@ class BalancedBatchSampler:
     def __init__(
         self,
         labels: Sequence[Hashable],
-        classes: int,
-        per_class: int,
+        classes: Annotated[Count, Doc("Classes in a balanced batch.")] = 32,
+        per_class: Annotated[Count, Doc("Images of each class in a balanced batch.")] = 4,
         seed: int = 0,
-        repeat_small_classes: bool = False,
+        repeat_small_classes: Annotated[
+            bool, Doc("Fill groups up to per_class, repeating images of classes smaller than that.")
+        ] = False,
     ) -> None:
         if classes < 1 or per_class < 1:
             raise UsageError(f"A batch needs classes and images: got {classes} classes x {per_class} images.")

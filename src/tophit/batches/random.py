@@ -1,16 +1,22 @@
 """Random batches: every image once an epoch, in a random order."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
 from tophit.errors import UsageError
+from tophit.options import Count, Doc
+from tophit.registry import register
 
 
+@register("sampler", "random")
 class RandomBatchSampler:
     """Batches of ``size`` images from a shuffle of all, the last one smaller; ``epoch`` and ``seed`` fix the order."""
 
-    def __init__(self, images: int, size: int, seed: int = 0) -> None:
+    def __init__(
+        self, images: int, size: Annotated[Count, Doc("Images in a random batch.")] = 128, seed: int = 0
+    ) -> None:
         if images < 1 or size < 1:
             raise UsageError(f"A batch needs at least one image: got {images} images and batches of {size}.")
         self.images = images

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterator, Sequence
 from fractions import Fraction
 from math import ceil
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ import torch
 from tophit.batches.class_queues import ClassQueues
 from tophit.batches.hard_classes import ClassBank
 from tophit.errors import UsageError
+from tophit.options import Count, Doc, Positive
 
 
 def projection_steps(classes: int, batch_size: int, per_class: int, rho: float = 6.0) -> int:
@@ -45,9 +46,13 @@ class RepresentativeBatchSampler:
         classes: int,
         per_class: int,
         seed: int = 0,
-        rho: float = 6.0,
-        steps: int | None = None,
-        hncm: bool = False,
+        rho: Annotated[
+            Positive, Doc("How often a representative is used before the next: M = ceil(rho / p) steps.")
+        ] = 6.0,
+        steps: Annotated[Count | None, Doc("M itself, instead of rho.")] = None,
+        hncm: Annotated[
+            bool, Doc("Hard negative class mining: batches of classes whose representatives are near.")
+        ] = False,
     ) -> None:
         if classes < 1 or per_class < 1 or rho <= 0:
             raise UsageError(
@@ -64,6 +69,7 @@ class RepresentativeBatchSampler:
         self.per_class = per_class
         self.seed = seed
         self.epoch = 0  # what other samplers need; this one's stream goes on
+        self.is_stream = True
         self.steps_per_projection = steps or projection_steps(count, self.classes * per_class, per_class, rho)
         self.class_of_row = np.empty(len(labels), dtype=np.int64)
         for number, members in enumerate(rows.values()):

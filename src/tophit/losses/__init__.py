@@ -1,6 +1,5 @@
 """Losses: ``nn.Module``s from embeddings (N, d) and labels (N,) to a scalar. They know only tensors."""
 
-from tophit.losses.centres import distinct_centres
 from tophit.losses.multi_proxy_anchor import MultiProxyAnchorLoss
 from tophit.losses.pairwise import (
     AngularLoss,
@@ -12,7 +11,8 @@ from tophit.losses.pairwise import (
 )
 from tophit.losses.pnp import PNPLoss, make_variant
 from tophit.losses.proxy_anchor import ProxyAnchorLoss
-from tophit.losses.proxy_nca import ProxyNCALoss
+from tophit.losses.proxy_loss import distinct_centres
+from tophit.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
 from tophit.losses.smooth_ap import SmoothAPLoss
 from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
@@ -27,6 +27,7 @@ __all__ = [
     "PNPLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
+    "ProxyNCAPlusPlusLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
     "TopKPrecisionLoss",

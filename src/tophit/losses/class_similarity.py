@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from tophit.losses.eager import eager
+from tophit.losses.loss import eager
 
 # Elements of a chunk of similarities: a CPU wants them in its cache, a GPU wants enough to be busy (not measured).
 _CPU_CHUNK = 1 << 18

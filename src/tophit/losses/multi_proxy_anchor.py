@@ -1,13 +1,15 @@
 """Multi-Proxy-Anchor losses: a class has K proxies, and its local centres may stay apart."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch.nn import functional
 
 from tophit.losses.class_similarity import class_similarity, own_and_others
-from tophit.losses.proxy_loss import ProxyLoss, check_positive
+from tophit.losses.proxy_loss import ProxyLoss
+from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive, ProxyCount, Regularizer, Softness
+from tophit.registry import register
 
 
 def class_wise(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, margin: float) -> torch.Tensor:
@@ -56,6 +58,7 @@ VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.T
 }
 
 
+@register("loss", "multi-proxy-anchor")
 class MultiProxyAnchorLoss(ProxyLoss):
     """Multi-Proxy-Anchor loss (Saeki et al., 2021, arXiv 2110.03997): MPA, MPA-DW and MPA-AP.
 
@@ -85,19 +88,19 @@ class MultiProxyAnchorLoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        proxies_per_class: int | Literal["auto"] = 10,
-        variant: str = "class",
-        alpha: float = 32.0,
-        margin: float = 0.1,
-        gamma: float = 0.1,
-        regularizer: float = 0.2,
-        regularizer_eps: float = 0.0,
-        normalize: bool = True,
+        proxies_per_class: ProxyCount = 10,
+        variant: Annotated[
+            Literal["class", "data", "all-pairs"],
+            Doc("Who is compared: class (MPA), data (MPA-DW) or all-pairs (MPA-AP)."),
+        ] = "class",
+        alpha: Annotated[Positive, Doc("Scale of the similarities in the exponent.")] = 32.0,
+        margin: Annotated[float, Doc("Margin on the similarities.")] = 0.1,
+        gamma: Softness = 0.1,
+        regularizer: Regularizer = 0.2,
+        regularizer_eps: Annotated[AtLeastZero, Doc("Added under the root of the regularizer.")] = 0.0,
+        normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, proxies_per_class, normalize)
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(VARIANTS)}, got '{variant}'")
-        check_positive(alpha=alpha, gamma=gamma)
         self.variant = variant
         self.alpha = alpha
         self.margin = margin

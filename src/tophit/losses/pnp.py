@@ -1,15 +1,16 @@
 """PNP losses: penalise negatives before positives, with a weight by how many there are."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
 
-from tophit.losses.candidates import Candidates
-from tophit.losses.ranking_loss import RankingLoss
+from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
+from tophit.options import Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
@@ -95,6 +96,7 @@ def pnp(
     return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
 
 
+@register("loss", "pnp")
 class PNPLoss(RankingLoss):
     """PNP loss (Li et al., AAAI 2022, "Rethinking the optimization of average precision").
 
@@ -120,19 +122,17 @@ class PNPLoss(RankingLoss):
 
     def __init__(
         self,
-        variant: str | PNPVariant = "Dq",
-        alpha: float = 4.0,
-        b: float = 2.0,
-        temperature: float = 0.01,
-        include_self: bool = False,
-        normalize: bool = True,
+        variant: Annotated[
+            Literal["O", "Iu", "Ib", "Ds", "Dq"] | PNPVariant,
+            Doc("How a count of negatives is penalised: the same, increasing or decreasing."),
+        ] = "Dq",
+        alpha: Annotated[Positive, Doc("How fast Dq decreases.")] = 4.0,
+        b: Annotated[Positive, Doc("Where Ib levels off.")] = 2.0,
+        temperature: Annotated[Positive, Doc("Softness of the counts.")] = 0.01,
+        include_self: Annotated[bool, Doc("A query is its own positive, as in the authors' code.")] = False,
+        normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(normalize)
-        if isinstance(variant, str) and variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(VARIANTS)} or a PNPVariant, got '{variant}'")
-        for name, number in (("alpha", alpha), ("b", b), ("temperature", temperature)):
-            if not number > 0:
-                raise ValueError(f"{name} must be above 0, got {number}")
         self.variant = variant
         self.alpha = alpha
         self.b = b

@@ -1,12 +1,17 @@
 """Proxy-Anchor loss: one proxy a class pulls its class and pushes the others, the hardest most."""
 
+from typing import Annotated
+
 import torch
 
 from tophit.losses.class_similarity import class_similarity
 from tophit.losses.multi_proxy_anchor import class_wise
-from tophit.losses.proxy_loss import ProxyLoss, check_positive
+from tophit.losses.proxy_loss import ProxyLoss
+from tophit.options import Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 
+@register("loss", "proxy-anchor")
 class ProxyAnchorLoss(ProxyLoss):
     """Proxy-Anchor loss (Kim et al., CVPR 2020, Eq. 4): each class has one trainable proxy.
 
@@ -27,12 +32,11 @@ class ProxyAnchorLoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        alpha: float = 32.0,
-        margin: float = 0.1,
-        normalize: bool = True,
+        alpha: Annotated[Positive, Doc("Scale of the similarities in the exponent.")] = 32.0,
+        margin: Annotated[float, Doc("Margin on the similarities.")] = 0.1,
+        normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, None, normalize)
-        check_positive(alpha=alpha)
         self.alpha = alpha
         self.margin = margin
 

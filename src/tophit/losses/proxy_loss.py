@@ -1,4 +1,4 @@
-"""What the proxy losses have in common: the proxies, the checks, unit vectors, full precision."""
+"""What the proxy losses have in common: the proxies, the checks, unit vectors, full precision, merged centres."""
 
 from abc import ABC, abstractmethod
 from typing import Literal
@@ -7,15 +7,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tophit.losses.loss import Loss
+
 # What ``auto`` starts with: the paper's number for classes of dozens of images. Merging makes it fewer, never more.
 AUTO_PROXIES = 10
+# Unit vectors closer than this are one centre: their cosine is above 0.995, an angle of 5.7 degrees.
+MERGE_DISTANCE = 0.1
 
 
-class ProxyLoss(nn.Module, ABC):
+class ProxyLoss(Loss, ABC):
     """A loss with trainable proxies; a subclass says in ``compute`` what its equation is.
 
     ``proxies`` is (C, K, d), or (C, d) where ``proxies_per_class`` is None: a loss that knows only one.
     """
+
+    compares_images = False
 
     def __init__(
         self, num_classes: int, embedding_dim: int, proxies_per_class: int | Literal["auto"] | None, normalize: bool
@@ -70,8 +76,27 @@ class ProxyLoss(nn.Module, ABC):
             raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 
-def check_positive(**numbers: float) -> None:
-    """Raise ValueError for the first number that is not above 0, by its name."""
-    for name, number in numbers.items():
-        if not number > 0:
-            raise ValueError(f"{name} must be above 0, got {number}")
+@torch.no_grad()
+def merged_centres(proxies: torch.Tensor, distance: float = MERGE_DISTANCE) -> torch.Tensor:
+    """Return for each proxy (C, K) the first proxy of its class that is the same centre; proxies are (C, K, d).
+
+    Two proxies are one centre if they are closer than ``distance`` on the unit sphere, or joined by a chain of such.
+    """
+    w = functional.normalize(proxies.double(), dim=2)
+    near = (2 - 2 * torch.bmm(w, w.transpose(1, 2))).clamp(min=0) < distance**2
+    near |= torch.eye(proxies.shape[1], dtype=torch.bool, device=near.device)
+    for _ in range(proxies.shape[1].bit_length()):  # each round doubles the length of the chains
+        near = torch.bmm(near.double(), near.double()) > 0
+    return near.int().argmax(dim=2)
+
+
+def distinct_centres(proxies: torch.Tensor, distance: float = MERGE_DISTANCE) -> torch.Tensor:
+    """Return how many distinct centres each class (C,) has among its proxies (C, K, d) or (C, d).
+
+    >>> distinct_centres(torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.01, 1.0]]])).tolist()
+    [2]
+    """
+    if proxies.ndim == 2:
+        proxies = proxies[:, None]
+    centres = merged_centres(proxies, distance)
+    return (centres == torch.arange(proxies.shape[1], device=centres.device)).sum(dim=1)

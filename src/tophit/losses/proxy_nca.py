@@ -1,12 +1,17 @@
 """ProxyNCA and ProxyNCA++: a sample should be nearer to its class's proxy than to all others."""
 
+from typing import Annotated
+
 import torch
 from torch.nn import functional
 
 from tophit.losses.class_similarity import class_similarity, own_and_others
-from tophit.losses.proxy_loss import ProxyLoss, check_positive
+from tophit.losses.proxy_loss import ProxyLoss
+from tophit.options import Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 
+@register("loss", "proxy-nca")
 class ProxyNCALoss(ProxyLoss):
     """ProxyNCA (Movshovitz-Attias et al., ICCV 2017, Eq. 4) and ProxyNCA++ (Teh et al., ECCV 2020, Eq. 6).
 
@@ -32,12 +37,11 @@ class ProxyNCALoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        temperature: float = 1.0,
-        probability: bool = False,
-        normalize: bool = True,
+        temperature: Annotated[Positive, Doc("What squared distances are divided by.")] = 1.0,
+        probability: Annotated[bool, Doc("Compare with all classes, the own among them: ProxyNCA++.")] = False,
+        normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, None, normalize)
-        check_positive(temperature=temperature)
         if num_classes < 2:
             raise ValueError("ProxyNCA compares classes: num_classes must be at least 2")
         self.temperature = temperature
@@ -53,3 +57,17 @@ class ProxyNCALoss(ProxyLoss):
         own, others = own_and_others(nearness, labels, scale, "classes")
         excess = others - scale * own
         return (functional.softplus(excess) if self.probability else excess).sum() / max(1, len(labels))
+
+
+@register("loss", "proxy-nca++")
+class ProxyNCAPlusPlusLoss(ProxyNCALoss):
+    """ProxyNCA++ (Teh et al., ECCV 2020): ``ProxyNCALoss`` as a probability, at its paper's low temperature."""
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        temperature: Annotated[Positive, Doc("What squared distances are divided by.")] = 1 / 9,
+        normalize: OnUnitVectors = True,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, temperature, True, normalize)

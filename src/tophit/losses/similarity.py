@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from tophit.losses.eager import eager
+from tophit.losses.loss import eager
 
 
 @eager

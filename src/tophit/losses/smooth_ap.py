@@ -1,11 +1,14 @@
 """Smooth-AP: average precision with soft counts instead of ranks."""
 
+from typing import Annotated
+
 import torch
 
-from tophit.losses.candidates import Candidates
-from tophit.losses.ranking_loss import RankingLoss
+from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.losses.soft_rank import Penalty, ranking_loss
+from tophit.options import Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 
 def smooth_ap(
@@ -34,6 +37,7 @@ def _imprecision(negatives: torch.Tensor, positives: torch.Tensor) -> tuple[torc
 _IMPRECISION = Penalty(_imprecision, counts_positives=True)
 
 
+@register("loss", "smooth-ap")
 class SmoothAPLoss(RankingLoss):
     """Smooth-AP loss (Brown et al., ECCV 2020): one minus a smooth average precision.
 
@@ -55,10 +59,13 @@ class SmoothAPLoss(RankingLoss):
     torch.Size([])
     """
 
-    def __init__(self, temperature: float = 0.01, include_self: bool = True, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        temperature: Annotated[Positive, Doc("Softness of the counts.")] = 0.01,
+        include_self: Annotated[bool, Doc("A query is its own first positive, as in the authors' code.")] = True,
+        normalize: OnUnitVectors = True,
+    ) -> None:
         super().__init__(normalize)
-        if not temperature > 0:
-            raise ValueError(f"temperature must be above 0, got {temperature}")
         self.temperature = temperature
         self.include_self = include_self
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tophit.losses.eager import eager
+from tophit.losses.loss import eager
 
 # Elements of a chunk of comparisons. A CPU wants them in its cache (2^18 to 2^22 were measured: 2^20 is best or equal
 # for 4 and for 32 images a class); a GPU wants enough of them to be busy (a guess: not measured).

@@ -1,12 +1,14 @@
 """SoftTriple loss: a softmax over classes of several centres, with the regulariser that merges them."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch.nn import functional
 
 from tophit.losses.class_similarity import class_similarity, own_and_others
-from tophit.losses.proxy_loss import ProxyLoss, check_positive
+from tophit.losses.proxy_loss import ProxyLoss
+from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive, ProxyCount, Regularizer, Softness
+from tophit.registry import register
 
 
 def soft_triple(similarity: torch.Tensor, labels: torch.Tensor, scale: float, margin: float) -> torch.Tensor:
@@ -18,6 +20,7 @@ def soft_triple(similarity: torch.Tensor, labels: torch.Tensor, scale: float, ma
     return functional.softplus(others - scale * (own - margin))
 
 
+@register("loss", "soft-triple")
 class SoftTripleLoss(ProxyLoss):
     """SoftTriple loss (Qian et al., ICCV 2019), whole: with the centre regulariser.
 
@@ -42,19 +45,16 @@ class SoftTripleLoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        proxies_per_class: int | Literal["auto"] = 10,
-        scale: float = 20.0,
-        margin: float = 0.01,
-        gamma: float = 0.1,
-        regularizer: float = 0.2,
-        regularizer_eps: float = 1e-5,
-        reduction: str = "mean",
-        normalize: bool = True,
+        proxies_per_class: ProxyCount = 10,
+        scale: Annotated[Positive, Doc("Scale of the similarities in the softmax.")] = 20.0,
+        margin: Annotated[float, Doc("By how much the own class must win.")] = 0.01,
+        gamma: Softness = 0.1,
+        regularizer: Regularizer = 0.2,
+        regularizer_eps: Annotated[AtLeastZero, Doc("Added under the root of the regularizer.")] = 1e-5,
+        reduction: Annotated[Literal["mean", "sum"], Doc("Over the batch; sum is the multi-proxy paper's.")] = "mean",
+        normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, proxies_per_class, normalize)
-        check_positive(scale=scale, gamma=gamma)
-        if reduction not in ("mean", "sum"):
-            raise ValueError(f"reduction must be mean or sum, got '{reduction}'")
         self.scale = scale
         self.margin = margin
         self.gamma = gamma

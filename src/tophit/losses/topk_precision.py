@@ -1,14 +1,15 @@
 """Top-k precision loss: pull in the positives that just missed the first k results, push out what took their places."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from torch.nn import functional
 
-from tophit.losses.candidates import Candidates, IndicesTuple, find_candidates
-from tophit.losses.eager import eager
-from tophit.losses.ranking_loss import RankingLoss
+from tophit.losses.loss import eager
+from tophit.losses.ranking_loss import Candidates, IndicesTuple, RankingLoss, find_candidates
+from tophit.options import Count, Doc, OnUnitVectors
+from tophit.registry import register
 
 # Similarities ranked at a time: enough for a fast matrix product, little beside the batch's own memory.
 _CHUNK = 1 << 22
@@ -98,6 +99,7 @@ def topk_precision(
     return similarity.new_zeros(len(similarity)).index_add(0, queries, gaps)
 
 
+@register("loss", "topk-precision")
 class TopKPrecisionLoss(RankingLoss):
     """Top-k precision loss (Lu, Xu et al., ICCV 2019, "Sampling wisely").
 
@@ -117,12 +119,14 @@ class TopKPrecisionLoss(RankingLoss):
     torch.Size([])
     """
 
-    def __init__(self, k: int = 5, margin: float = 0.1, reduction: str = "sum", normalize: bool = True) -> None:
+    def __init__(
+        self,
+        k: Annotated[Count, Doc("Length of the first page.")] = 5,
+        margin: Annotated[float, Doc("What negatives get on top of their similarity.")] = 0.1,
+        reduction: Annotated[Literal["sum", "mean"], Doc("Over the queries of a batch.")] = "sum",
+        normalize: OnUnitVectors = True,
+    ) -> None:
         super().__init__(normalize)
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
-        if reduction not in ("sum", "mean"):
-            raise ValueError(f"reduction must be 'sum' or 'mean', got '{reduction}'")
         self.k = k
         self.margin = margin
         self.reduction = reduction

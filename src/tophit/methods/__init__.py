@@ -1,18 +1,19 @@
 """Methods: how a training step is made from a batch, a loss and optimizers."""
 
-from tophit.methods.base import Method, TrainingBatch
-from tophit.methods.generation import GenerationMethod
-from tophit.methods.memory import BatchMemory
-from tophit.methods.plain import PlainMethod
+from tophit.methods.generation import GenerationMethod, GenerationSettings
+from tophit.methods.method import Method, RunParts, TrainingBatch
+from tophit.methods.plain import BatchMemory, PlainMethod
 from tophit.methods.projection import ProjectionMethod
 from tophit.methods.stepper import Stepper
 
 __all__ = [
     "BatchMemory",
     "GenerationMethod",
+    "GenerationSettings",
     "Method",
     "PlainMethod",
     "ProjectionMethod",
+    "RunParts",
     "Stepper",
     "TrainingBatch",
 ]

@@ -1,18 +1,25 @@
 """The generation method, THSG: hard triplets made by two stages of generators teach the embedder beside real ones."""
 
 import math
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from torch import nn
 
-from tophit.errors import NonFinite
-from tophit.methods.base import TrainingBatch
+from tophit.errors import NonFinite, UsageError
+from tophit.losses.pairwise.pair_loss import PairLoss
+from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
 from tophit.methods.stepper import Stepper
-from tophit.methods.thsg.buffer import SampleBuffer
-from tophit.methods.thsg.diversity import COLLAPSED, CollapseWatch, class_spread_ratio
-from tophit.methods.thsg.epoch_mean import EpochMean
+from tophit.methods.thsg.components import (
+    COLLAPSED,
+    CollapseWatch,
+    EpochMean,
+    GenerationNetworks,
+    SampleBuffer,
+    class_spread_ratio,
+    random_triplets,
+)
 from tophit.methods.thsg.equations import (
     balance_weights,
     discriminator1_loss,
@@ -25,12 +32,9 @@ from tophit.methods.thsg.equations import (
     reverse_margin,
     sample_losses,
 )
-from tophit.methods.thsg.feeding import triplet_loss
-from tophit.methods.thsg.networks import GenerationNetworks
-from tophit.methods.thsg.settings import GenerationSettings
-from tophit.methods.thsg.triplets import random_triplets
+from tophit.options import AtLeastZero, Count, Doc, Positive
+from tophit.registry import register
 
-Miner = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 _PARTS = {
     "d1": "the loss of the first discriminator (Eq. 16)",
     "g1": "the loss of the first generator (Eq. 12)",
@@ -40,8 +44,60 @@ _PARTS = {
 }
 
 
-class GenerationMethod:
-    """THSG (Zhu et al., arXiv 2112.02259): Algorithm 1, a batch a step, each network with its own optimizer.
+@dataclass(frozen=True)
+class GenerationSettings:
+    """All that can be chosen, with the paper's values."""
+
+    alpha: Annotated[AtLeastZero, Doc("How far a pair at the mean distance is stretched (Eq. 10).")] = 0.2
+    gamma: Annotated[AtLeastZero, Doc("How much more a pair at distance 0 is stretched (Eq. 10).")] = 0.8
+    eta: Annotated[
+        float, Doc("Weight of label and realness in the generators' losses (Eqs. 12, 17).", ge=0, le=0.5)
+    ] = 0.3
+    beta: Annotated[Positive, Doc("How soon generated triplets weigh more as the generator's loss falls (Eq. 5).")] = (
+        0.5
+    )
+    mu: Annotated[float, Doc("Weight of the reverse triplet loss (Eq. 17).", ge=0, le=1)] = 0.3
+    phi: Annotated[AtLeastZero, Doc("Weight of the category loss; the paper: 0.5 (CUB), 0.25 (Cars), 0.2 (SOP).")] = 0.5
+    nu: Annotated[AtLeastZero, Doc("Largest margin of the reverse triplet loss (Eq. 19).")] = 0.2
+    metric: Annotated[Literal["sql2", "l2"], Doc("Distance of a pair in Eqs. 10 and 11: squared or plain.")] = "sql2"
+    normalize_d2: Annotated[
+        bool, Doc("Divide the second discriminator's loss by its classes (Eq. 23); not for thousands.")
+    ] = True
+    pretrain_epochs: Annotated[int, Doc("First epochs without generated samples.", ge=0)] = 1
+    second_stage: Annotated[bool, Doc("Ablation: false leaves out the second generator.")] = True
+    category: Annotated[bool, Doc("Ablation: false keeps the category loss from the embedder.")] = True
+    hard: Annotated[bool, Doc("Ablation: false leaves out the loss of generated triplets.")] = True
+    hard_loss: Annotated[
+        str, Doc("Loss of generated triplets: same (that of the section loss), or another by name.")
+    ] = "same"
+    buffer_steps: Annotated[
+        int, Doc("Steps for which good generated samples are used again, as negatives; 0: none.", ge=0)
+    ] = 0
+    classifier_lr: Annotated[AtLeastZero, Doc("Learning rate of the shared classifier.")] = 1e-3
+    generator_lr: Annotated[AtLeastZero, Doc("Learning rate of both generators.")] = 1e-3
+    discriminator_lr: Annotated[AtLeastZero, Doc("Learning rate of both discriminators.")] = 1e-4
+    weight_decay: Annotated[AtLeastZero, Doc("Weight decay of classifier, generators and discriminators.")] = 4e-4
+    generator_width: Annotated[Count, Doc("Width of the generators' hidden layer.")] = 128
+    discriminator_width: Annotated[Count, Doc("Width of the discriminators' hidden layer.")] = 512
+
+    def __post_init__(self) -> None:
+        if 2 * self.eta + self.mu > 1 + 1e-9:
+            raise UsageError(
+                f"2 eta + mu must be at most 1, since Eq. 17 gives the rest to the reconstruction; eta is {self.eta}, "
+                f"mu is {self.mu}."
+            )
+
+    @property
+    def generates(self) -> bool:
+        """Whether anything uses generated samples."""
+        return self.hard or self.category
+
+
+@register("method", "generation", also="tophit.methods.generation:GenerationSettings")
+class GenerationMethod(Method):
+    """THSG: hard triplets made by two generators teach beside the real ones. Wants balanced batches and a pair loss.
+
+    Zhu et al., arXiv 2112.02259: Algorithm 1, one batch per step, each network with its own optimizer.
 
     ``embed`` maps a batch's inputs to unit vectors (N, ``dim``); ``loss`` is that of the original triplets, and
     of the generated ones unless ``hard_loss`` is given. ``optimizer`` holds the embedder's parameters and those of the
@@ -52,9 +108,11 @@ class GenerationMethod:
     Only the embedder is needed after training. Everything is computed in float32, whatever autocast says.
     """
 
+    needs_triplets = True
+
     def __init__(
         self,
-        embed: Callable[[torch.Tensor], torch.Tensor],
+        embed: Embed,
         loss: nn.Module,
         optimizer: torch.optim.Optimizer,
         classes: int,
@@ -92,6 +150,25 @@ class GenerationMethod:
         self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: no weight for what an untrained generator makes
         self.buffer = SampleBuffer(settings.buffer_steps)
         self.watch = CollapseWatch()
+
+    @classmethod
+    def for_run(cls, parts: RunParts, **options: Any) -> Self:
+        """Make the method of a run; another loss for the generated triplets is made by its name."""
+        settings = GenerationSettings(**options)
+        hard_loss = None if settings.hard_loss == "same" else parts.make_loss(settings.hard_loss)
+        learned = nn.ModuleList([parts.loss, *([] if hard_loss is None else [hard_loss])])
+        return cls(
+            parts.embed_unit,
+            parts.loss,
+            parts.make_optimizer(learned),
+            parts.classes,
+            parts.dim,
+            parts.miner,
+            hard_loss,
+            settings,
+            parts.device,
+            parts.stepper,
+        )
 
     def _adam(self, name: str, lr: float) -> torch.optim.Optimizer:
         # The paper's Adam with weight decay in the gradient. One fused call: these networks are small.
@@ -187,7 +264,7 @@ class GenerationMethod:
     def _original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
         """Eq. 6, or Eq. 25's term with a miner: the loss of the original samples."""
         if self.miner is None:
-            return triplet_loss(self.loss, x, labels, triplets)
+            return loss_of_triplets(self.loss, x, labels, triplets)
         return self.loss(x, labels, self.miner(x.detach(), labels))
 
     def _hard(self, x2: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -199,7 +276,7 @@ class GenerationMethod:
             stored = 3 * count + torch.arange(len(rows), device=y.device)
             triplets = torch.cat([triplets, torch.stack([rows, count + rows, stored])], dim=1)
         x, labels = torch.cat([x2.flatten(0, 1), others]), torch.cat([y.flatten(), other_labels])
-        return triplet_loss(self.hard_loss, x, labels, triplets)
+        return loss_of_triplets(self.hard_loss, x, labels, triplets)
 
     def _category(
         self,
@@ -291,6 +368,13 @@ class GenerationMethod:
         self.loss_g = state["loss_g"]
         self.buffer.load_state_dict(state["buffer"], next(self.networks.parameters()).device)
         self.watch.load_state_dict(state["watch"])
+
+
+def loss_of_triplets(loss: nn.Module, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of triplets (3, T) of unit vectors x (N, d): as the loss says, else by its ``indices_tuple``."""
+    if isinstance(loss, PairLoss):
+        return loss.of_triplets(x, labels, triplets)
+    return loss(x, labels, tuple(triplets))
 
 
 def _nothing_made(x: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,18 +1,58 @@
-"""The plain method: embed the batch, one loss, one step."""
+"""The plain method: embed the batch, one loss, one step; and the memory of batches that it may compare with."""
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
 
-from tophit.methods.base import TrainingBatch
-from tophit.methods.memory import BatchMemory
+from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
 from tophit.methods.stepper import Stepper
+from tophit.registry import register
 
 
-class PlainMethod:
-    """Embeds a batch, computes a loss of embeddings and labels, and takes one optimizer step.
+class BatchMemory:
+    """A ring of past embeddings (Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020).
+
+    Embeddings drift slowly once training is under way, so those of the last batches are nearly what the embedder would
+    say now: with ``size`` of them a batch of 64 sees thousands of negatives. ``start`` is the number of steps before
+    they are used, ``weight`` that of the memory's term. Only past batches are in it when a batch is compared with it.
+    """
+
+    def __init__(self, size: int, start: int = 0, weight: float = 1.0) -> None:
+        self.size, self.start, self.weight = size, start, weight
+        self.steps = 0
+        self.embeddings: torch.Tensor | None = None  # (M, d), the oldest first
+        self.labels: torch.Tensor | None = None
+
+    def loss(self, loss: nn.Module, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the weighted loss of a batch against the memory, then remember the batch; 0 before ``start``."""
+        value = embeddings.new_zeros(())
+        if self.steps >= self.start and self.embeddings is not None:
+            value = self.weight * loss(embeddings, labels, ref_emb=self.embeddings, ref_labels=self.labels)
+        self._remember(embeddings.detach(), labels)
+        self.steps += 1
+        return value
+
+    def _remember(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
+        if self.embeddings is not None and self.labels is not None:
+            embeddings, labels = torch.cat([self.embeddings, embeddings]), torch.cat([self.labels, labels])
+        self.embeddings, self.labels = embeddings[-self.size :], labels[-self.size :]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory and how many steps it has seen."""
+        return {"steps": self.steps, "embeddings": self.embeddings, "labels": self.labels}
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device | str = "cpu") -> None:
+        """Restore what ``state_dict`` returned, onto a device."""
+        self.steps = state["steps"]
+        self.embeddings, self.labels = (
+            None if state[name] is None else state[name].to(device) for name in ("embeddings", "labels")
+        )
+
+
+@register("method", "plain")
+class PlainMethod(Method):
+    """One batch, one loss, one step.
 
     ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
     ``miner`` maps embeddings and labels to index tensors, triplets or pairs, that restrict the loss.
@@ -20,12 +60,14 @@ class PlainMethod:
     ``stepper`` computes: many processes, chunks, mixed precision; without one it is plain PyTorch.
     """
 
+    takes_memory = True
+
     def __init__(
         self,
-        embed: Callable[[torch.Tensor], torch.Tensor],
+        embed: Embed,
         loss: nn.Module,
         optimizer: torch.optim.Optimizer,
-        miner: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]] | None = None,
+        miner: Miner | None = None,
         memory: BatchMemory | None = None,
         stepper: Stepper | None = None,
     ) -> None:
@@ -36,13 +78,16 @@ class PlainMethod:
         self.memory = memory
         self.stepper = stepper or Stepper()
 
+    @classmethod
+    def for_run(cls, parts: RunParts, **options: Any) -> Self:
+        """Make the method of a run; it has no options."""
+        optimizer = parts.make_optimizer(parts.loss)
+        return cls(parts.embed, parts.loss, optimizer, parts.miner, parts.memory, parts.stepper)
+
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The one optimizer."""
         return [self.optimizer]
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Do nothing: every epoch is the same."""
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from one batch and return what is worth logging."""

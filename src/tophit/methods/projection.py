@@ -1,16 +1,20 @@
 """The projection method (PROFS): alternating projections onto the constraints of one representative a class."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Annotated, Any, Self
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from tophit.batches.representatives import RepresentativeBatchSampler
-from tophit.methods.base import TrainingBatch
-from tophit.methods.exemplars import exemplars
+from tophit.methods.method import Embed, Method, RunParts, TrainingBatch
 from tophit.methods.stepper import Stepper
+from tophit.mining import mine
+from tophit.options import AtLeastZero, Doc, Positive
+from tophit.registry import register
+
+_SAMPLER_OPTIONS = ("rho", "steps", "hncm")
 
 
 class Proximal:
@@ -37,8 +41,41 @@ class Proximal:
             torch._foreach_add_(gradients, moved, alpha=self.weight)  # pyright: ignore[reportPrivateImportUsage]
 
 
-class ProjectionMethod:
-    """PROFS: Can, Gurbuz and Alatan, "Deep metric learning with alternating projections onto feasible sets".
+def exemplars(
+    loss: nn.Module, embeddings: torch.Tensor, labels: torch.Tensor, representative: torch.Tensor
+) -> dict[str, Any]:
+    """Return the arguments that restrict a loss to a projection's exemplars (PROFS paper, Sec. 5.3).
+
+    The loss says how, by its ``restriction``:
+
+    - ``triplets``: each representative with all its positives and as many nearest negatives.
+    - ``pairs``: the pairs with a representative at one end at least.
+    - ``positives``: representatives are the positives, the other images of their classes the anchors.
+    - a loss without one sees the whole batch: it gets PROFS's batches and proximal term, and nothing is restricted.
+
+    Shapes: embeddings (N, d), labels (N,), representative (N,) bool.
+    """
+    restriction = getattr(loss, "restriction", None)
+    ends = representative.nonzero()[:, 0]
+    if restriction == "triplets":
+        normalize = getattr(loss, "normalize", True)
+        return {"triplets": mine(embeddings, labels, "balanced-hard", anchors=ends, normalize=normalize)}
+    if restriction == "pairs":
+        everyone = torch.arange(len(labels), device=labels.device)
+        pairs = torch.cartesian_prod(ends, everyone)
+        i, j = pairs[pairs[:, 0] != pairs[:, 1]].T
+        return {"pairs": (i, j)}
+    if restriction == "positives":
+        pairs = ((labels[:, None] == labels[None, ends]) & ~representative[:, None]).nonzero()
+        return {"pairs": (pairs[:, 0], ends[pairs[:, 1]])}
+    return {}
+
+
+@register("method", "projection", also="tophit.batches.representatives:RepresentativeBatchSampler")
+class ProjectionMethod(Method):
+    """PROFS: one representative per class for some steps, close to the weights before. Wants balanced batches.
+
+    Can, Gurbuz and Alatan, "Deep metric learning with alternating projections onto feasible sets".
 
     Takes the batches of a ``RepresentativeBatchSampler``, which keeps one representative a class for M steps. In each
     step the loss sees only exemplars with a representative, and the weights are held near those that the projection
@@ -56,16 +93,26 @@ class ProjectionMethod:
     their class, and ``violated_negative``, nearer than ``far`` to that of another.
     """
 
+    takes_miner = False
+
     def __init__(
         self,
-        embed: Callable[[torch.Tensor], torch.Tensor],
+        embed: Embed,
         loss: nn.Module,
         optimizer: torch.optim.Optimizer,
         sampler: RepresentativeBatchSampler,
-        proximal: float = 1e-3,
-        proximal_in_first_cycle: bool = True,
-        near: float = 0.5,
-        far: float = 1.2,
+        proximal: Annotated[
+            AtLeastZero, Doc("Lambda: how strongly weights are held where the projection began.")
+        ] = 1e-3,
+        proximal_in_first_cycle: Annotated[
+            bool, Doc("Hold the weights in the first projection too, which begins at untrained ones.")
+        ] = True,
+        near: Annotated[
+            Positive, Doc("For the log: same class farther than this from its representative is violated.")
+        ] = 0.5,
+        far: Annotated[
+            Positive, Doc("For the log: another class nearer than this to a representative is violated.")
+        ] = 1.2,
         stepper: Stepper | None = None,
     ) -> None:
         self.embed = embed
@@ -82,13 +129,26 @@ class ProjectionMethod:
         # Positive pairs, violated ones, negative pairs, violated ones, over the batches of this projection.
         self._pairs = torch.zeros(4, dtype=torch.int64)
 
+    @classmethod
+    def for_run(cls, parts: RunParts, **options: Any) -> Self:
+        """Make the method of a run; the sampler's own options are left to ``make_sampler``."""
+        assert isinstance(parts.sampler, RepresentativeBatchSampler)
+        own = {name: value for name, value in options.items() if name not in _SAMPLER_OPTIONS}
+        optimizer = parts.make_optimizer(parts.loss)
+        return cls(parts.embed, parts.loss, optimizer, parts.sampler, stepper=parts.stepper, **own)
+
+    @classmethod
+    def make_sampler(
+        cls, labels: Sequence[Hashable], classes: int, per_class: int, seed: int, **options: Any
+    ) -> RepresentativeBatchSampler:
+        """Return batches around representatives."""
+        own = {name: value for name, value in options.items() if name in _SAMPLER_OPTIONS}
+        return RepresentativeBatchSampler(labels, classes, per_class, seed, **own)
+
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The one optimizer."""
         return [self.optimizer]
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Do nothing: cycles, not epochs, count here."""
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
         """Learn from the batch that the sampler drew last and return what is worth logging."""

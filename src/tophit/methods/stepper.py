@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tophit.losses.distributed import all_gather_rows
-from tophit.methods.base import TrainingBatch
+from tophit.methods.method import TrainingBatch
 
 Embed = Callable[[torch.Tensor], torch.Tensor]
 

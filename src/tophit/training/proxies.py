@@ -13,8 +13,7 @@ from torch.nn import functional
 
 from tophit.errors import UsageError
 from tophit.files import replace_file
-from tophit.losses.centres import MERGE_DISTANCE, merged_centres
-from tophit.losses.proxy_loss import ProxyLoss
+from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
 
 _FILE = "proxies.safetensors"
 

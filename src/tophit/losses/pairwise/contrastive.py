@@ -1,9 +1,12 @@
 """Contrastive loss: pull pairs of one class together, push others apart up to a margin."""
 
+from typing import Annotated
+
 import torch
 
-from tophit.losses.pairwise.pair_loss import PairLoss
-from tophit.losses.pairwise.tuples import Tuples, mean_or_zero, pair_distances
+from tophit.losses.pairwise.pair_loss import PairLoss, Tuples, mean_or_zero, pair_distances
+from tophit.options import Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 
 def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> torch.Tensor:
@@ -11,6 +14,7 @@ def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> t
     return torch.where(same, distances.square(), (margin - distances).clamp(min=0).square())
 
 
+@register("loss", "contrastive")
 class ContrastiveLoss(PairLoss):
     """Contrastive loss (Hadsell et al., CVPR 2006), as the PROFS paper's Eq. 3.1 prints it.
 
@@ -28,7 +32,11 @@ class ContrastiveLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, margin: float = 1.0, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        margin: Annotated[Positive, Doc("Distance beyond which negatives are left alone.")] = 1.0,
+        normalize: OnUnitVectors = True,
+    ) -> None:
         super().__init__(normalize)
         self.margin = margin
 

@@ -1,12 +1,14 @@
 """Lifted structure loss: each positive pair against all negatives of both its ends."""
 
 import math
+from typing import Annotated
 
 import torch
 
-from tophit.losses.eager import eager
-from tophit.losses.pairwise.pair_loss import PairLoss
-from tophit.losses.pairwise.tuples import Tuples, distance, masks, squared_distances
+from tophit.losses.loss import eager
+from tophit.losses.pairwise.pair_loss import PairLoss, Tuples, distance, masks, squared_distances
+from tophit.options import Doc, OnUnitVectors
+from tophit.registry import register
 
 
 @eager
@@ -30,6 +32,7 @@ def lifted_structure(
     return terms.clamp(min=0).square().sum() / (2 * pairs)
 
 
+@register("loss", "lifted-structure")
 class LiftedStructureLoss(PairLoss):
     """Lifted structure loss (Song et al., CVPR 2016).
 
@@ -47,7 +50,13 @@ class LiftedStructureLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, alpha: float = 1.0, normalize: bool = False) -> None:
+    restriction = "pairs"
+
+    def __init__(
+        self,
+        alpha: Annotated[float, Doc("Margin of the negatives.")] = 1.0,
+        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+    ) -> None:
         super().__init__(normalize)
         self.alpha = alpha
 

@@ -1,10 +1,13 @@
 """Margin loss: a learned boundary between the distances inside a class and those across."""
 
+from typing import Annotated
+
 import torch
 from torch import nn
 
-from tophit.losses.pairwise.pair_loss import PairLoss
-from tophit.losses.pairwise.tuples import Tuples, mean_or_zero, pair_distances
+from tophit.losses.pairwise.pair_loss import PairLoss, Tuples, mean_or_zero, pair_distances
+from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive
+from tophit.registry import register
 
 
 def margin_terms(
@@ -14,6 +17,7 @@ def margin_terms(
     return (torch.where(same, distances - boundary, boundary - distances) + margin).clamp(min=0)
 
 
+@register("loss", "margin")
 class MarginLoss(PairLoss):
     """Margin loss (Wu et al., ICCV 2017), as the PROFS paper's Eq. 3.3 prints it.
 
@@ -32,7 +36,14 @@ class MarginLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, boundary: float = 1.2, margin: float = 0.2, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        boundary: Annotated[
+            Positive, Doc("Where the boundary starts; optimizer.proxies sets how fast it moves.")
+        ] = 1.2,
+        margin: Annotated[AtLeastZero, Doc("Distance to the boundary that is asked for.")] = 0.2,
+        normalize: OnUnitVectors = True,
+    ) -> None:
         super().__init__(normalize)
         self.boundary = nn.Parameter(torch.tensor(float(boundary), dtype=torch.float32))
         # What float32 rounds away of 1.2; added back, float64 embeddings get the equation to float64.

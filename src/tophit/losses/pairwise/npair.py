@@ -1,15 +1,16 @@
 """N-pair and angular loss: an anchor and its positive against the positives of the other classes."""
 
 import math
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import torch
 
-from tophit.losses.candidates import Candidates
-from tophit.losses.eager import eager
-from tophit.losses.pairwise.pair_loss import PairLoss
-from tophit.losses.pairwise.tuples import Pair, Tuples, mean_or_zero
+from tophit.losses.loss import eager
+from tophit.losses.pairwise.pair_loss import Pair, PairLoss, Tuples, mean_or_zero
+from tophit.losses.ranking_loss import Candidates
 from tophit.losses.similarity import similarity_matrix
+from tophit.options import AtLeastZero, Doc, OnUnitVectors
+from tophit.registry import register
 
 
 class Tuplets(NamedTuple):
@@ -79,7 +80,27 @@ def angular(batch: Candidates, tuplets: Tuplets, alpha: float) -> torch.Tensor:
     return log_one_plus_sum_exp(exponents, tuplets.negatives)
 
 
-class NPairLoss(PairLoss):
+class TupletLoss(PairLoss):
+    """A pair loss whose pairs have many negatives each; those of other batches are no part of its definition."""
+
+    takes_memory = False
+    restriction = "positives"
+
+    def of_triplets(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of triplets' pairs, each with the negatives of all triplets that are of another class."""
+        return self(x, labels, many_negatives(labels, triplets))
+
+
+def many_negatives(labels: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the pairs of triplets (3, T), and each anchor with the negatives of all: (a, p, anchors, negatives)."""
+    a, p, n = triplets
+    n = n.unique()
+    rows, columns = (labels[a][:, None] != labels[n][None, :]).nonzero(as_tuple=True)
+    return a, p, a[rows], n[columns]
+
+
+@register("loss", "n-pair")
+class NPairLoss(TupletLoss):
     """N-pair loss (Sohn, NIPS 2016): a softmax over the positives of the batch, one a class.
 
         mean over pairs of  log(1 + sum_{j != i} exp(a_i . p_j - a_i . p_i))
@@ -97,7 +118,11 @@ class NPairLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, norm_penalty: float = 0.0, normalize: bool = False) -> None:
+    def __init__(
+        self,
+        norm_penalty: Annotated[AtLeastZero, Doc("Weight of the mean squared length of the vectors.")] = 0.0,
+        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+    ) -> None:
         super().__init__(normalize)
         self.norm_penalty = norm_penalty
 
@@ -110,7 +135,8 @@ class NPairLoss(PairLoss):
         return loss
 
 
-class AngularLoss(PairLoss):
+@register("loss", "angular")
+class AngularLoss(TupletLoss):
     """Angular loss (Wang et al., ICCV 2017), in its N-pair form: the angle at the negative is at most alpha.
 
         mean over pairs of  log(1 + sum_{j != i} exp(4 t (a_i + p_i) . p_j - 2 (1 + t) a_i . p_i)),  t = tan^2(alpha)
@@ -125,10 +151,12 @@ class AngularLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, alpha: float = 45.0, normalize: bool = False) -> None:
+    def __init__(
+        self,
+        alpha: Annotated[float, Doc("Largest angle at a negative, in degrees.", gt=0, lt=90)] = 45.0,
+        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+    ) -> None:
         super().__init__(normalize)
-        if not 0 < alpha < 90:
-            raise ValueError(f"alpha must be between 0 and 90 degrees, got {alpha}")
         self.alpha = alpha
 
     def compute(self, tuples: Tuples) -> torch.Tensor:

@@ -1,23 +1,26 @@
 """Triplet loss: a positive nearer than a negative by a margin, over chosen triplets or all of a batch."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
-from tophit.losses.eager import eager
-from tophit.losses.pairwise.pair_loss import PairLoss
-from tophit.losses.pairwise.tuples import (
+from tophit.losses.loss import eager
+from tophit.losses.pairwise.pair_loss import (
+    PairLoss,
     Tuples,
     masks,
     mean_or_zero,
     squared_distances,
     squared_distances_of,
 )
+from tophit.options import Doc, OnUnitVectors
+from tophit.registry import register
 
 # Hinges computed at a time when all triplets of a batch count: a large batch of few classes has billions.
 _CHUNK = 1 << 21
 
 
+@register("loss", "triplet")
 class TripletLoss(PairLoss):
     """Triplet loss (Schroff et al., CVPR 2015), as the PROFS paper's Eq. 3.2 prints it.
 
@@ -35,7 +38,11 @@ class TripletLoss(PairLoss):
     torch.Size([])
     """
 
-    def __init__(self, margin: float = 0.2, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        margin: Annotated[float, Doc("By how much nearer, in squared distance.")] = 0.2,
+        normalize: OnUnitVectors = True,
+    ) -> None:
         super().__init__(normalize)
         self.margin = margin
 

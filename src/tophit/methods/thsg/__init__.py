@@ -1,6 +1,6 @@
-"""The parts of THSG: its equations, networks, random triplets, collapse check and buffer."""
+"""The parts of THSG: its equations, and the networks, triplets, threshold, buffer and check that they work with."""
 
-from tophit.methods.thsg.epoch_mean import EpochMean
+from tophit.methods.thsg.components import EpochMean, GenerationNetworks, SampleBuffer, random_triplets
 from tophit.methods.thsg.equations import (
     adaptive_reverse_triplet,
     balance_weights,
@@ -17,13 +17,11 @@ from tophit.methods.thsg.equations import (
     softmax_sum,
     triplet,
 )
-from tophit.methods.thsg.networks import GenerationNetworks
-from tophit.methods.thsg.settings import GenerationSettings
 
 __all__ = [
     "EpochMean",
     "GenerationNetworks",
-    "GenerationSettings",
+    "SampleBuffer",
     "adaptive_reverse_triplet",
     "balance_weights",
     "discriminator1_loss",
@@ -34,6 +32,7 @@ __all__ = [
     "pair_distance",
     "plm",
     "plm_lambda",
+    "random_triplets",
     "reconstruction",
     "reverse_margin",
     "softmax_sum",

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch.nn import functional
 
-from tophit.losses.pairwise.tuples import distance
+from tophit.losses.pairwise.pair_loss import distance
 
 Network = Callable[[torch.Tensor], torch.Tensor]
 Parts = dict[str, torch.Tensor]

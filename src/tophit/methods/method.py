@@ -1,0 +1,100 @@
+"""What a method is: how a training step is made from a batch, a loss and optimizers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from tophit.batches import BatchSampler
+
+if TYPE_CHECKING:
+    from tophit.methods.plain import BatchMemory
+    from tophit.methods.stepper import Stepper
+
+Embed = Callable[[torch.Tensor], torch.Tensor]
+Miner = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+
+
+@dataclass
+class TrainingBatch:
+    """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from.
+
+    With many processes labels and rows are those of all of them, inputs this process's own part; ``parts`` are the
+    lengths of the parts.
+    """
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    rows: torch.Tensor
+    parts: list[int] | None = None
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """What a run gives to a method.
+
+    ``embed`` maps inputs to what the loss takes: unit vectors, or the head's raw output for a loss that does not
+    normalise; ``embed_unit`` always to unit vectors. ``make_optimizer`` takes a module that holds the parameters of all
+    losses. ``make_loss`` makes another loss by its name.
+    """
+
+    embed: Embed
+    embed_unit: Embed
+    loss: nn.Module
+    make_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
+    make_loss: Callable[[str], nn.Module]
+    sampler: BatchSampler
+    miner: Miner | None
+    memory: "BatchMemory | None"
+    classes: int
+    dim: int
+    device: torch.device
+    stepper: "Stepper"
+
+
+class Method(ABC):
+    """How a training step is made from a batch, a loss and optimizers. Its class says what goes with it."""
+
+    takes_miner: ClassVar[bool] = True
+    """A miner may choose what its loss looks at."""
+    takes_memory: ClassVar[bool] = False
+    """A batch may also be compared with those before it."""
+    needs_triplets: ClassVar[bool] = False
+    """It feeds chosen triplets to its loss."""
+
+    loss: nn.Module
+
+    @classmethod
+    @abstractmethod
+    def for_run(cls, parts: RunParts, **options: Any) -> Self:
+        """Make the method of a run from what the run gives and the options of the recipe's section."""
+
+    @classmethod
+    def make_sampler(
+        cls, labels: Sequence[Hashable], classes: int, per_class: int, seed: int, **options: Any
+    ) -> BatchSampler | None:
+        """Return the batches that only this method makes; None: any sampler's will do."""
+        return None
+
+    @property
+    @abstractmethod
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """The optimizers whose learning rates the schedule moves."""
+
+    def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most methods have nothing to do)
+        """Say which epoch (from 0) the next steps belong to; a resumed run says it again in the middle of one."""
+
+    @abstractmethod
+    def step(self, batch: TrainingBatch) -> Mapping[str, float | str]:
+        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should be told."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that is needed to continue exactly, but the embedder's weights, which are saved apart."""
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` returned."""
