@@ -283,7 +283,7 @@ def acknowledged_before_kill(place: Place, start: int, seconds: float) -> int:
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": "src:."},
     )
     with process:
         assert process.stdout is not None
