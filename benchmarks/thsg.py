@@ -19,8 +19,7 @@ from torch import nn
 
 from benchmarks import side_by_side
 from tophit.losses import TripletLoss
-from tophit.methods import GenerationMethod, Method, PlainMethod, TrainingBatch
-from tophit.methods.thsg import GenerationSettings
+from tophit.methods import GenerationMethod, GenerationSettings, Method, PlainMethod, TrainingBatch
 from tophit.models import build_embedder
 from tophit.models.embedder import Embedder
 

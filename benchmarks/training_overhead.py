@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from tophit.interrupts import Stop
 from tophit.losses import PNPLoss
 from tophit.methods import PlainMethod, Stepper, TrainingBatch
 from tophit.models import build_embedder
@@ -24,7 +25,6 @@ from tophit.progress import View
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.loop import _Training
 from tophit.training.run import Run
-from tophit.training.stopping import Stop
 
 
 class _Enough(Exception):

@@ -21,6 +21,8 @@ from tests.serve.served import admin, client, serve, served, served_copy, tokens
 from tophit.data.icons import icon_set
 from tophit.data.manifest import Manifest
 
+collect_ignore = ["fixtures/make_formats.py"]  # it runs with the code of an old commit, whose names may be gone
+
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

@@ -160,7 +160,7 @@ def test_bfloat16_autocast_and_equal_vectors():
 
 def test_wrong_input_is_named():
     x, labels = batch([0, 0, 1])
-    with pytest.raises(UsageError, match=r"no mining strategy 'soft'; there are uniform, hard, semi-hard"):
+    with pytest.raises(UsageError, match=r"no miner 'soft'\. .*Choices: none, uniform, hard, semi-hard"):
         mine(x, labels, "soft")
     with pytest.raises(UsageError, match=r"not \(3, 5\) and \(2,\)"):
         mine(x, labels[:2])

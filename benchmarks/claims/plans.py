@@ -3,7 +3,7 @@
 from typing import Any
 
 from tophit.compare import Plan, make_plan, preset_fields
-from tophit.recipe.merging import merged
+from tophit.recipe import merged
 
 RATES = [5e-4, 2e-3]
 PROXIES = (4, 8, 12, 16)

@@ -23,7 +23,7 @@ from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.versions import is_catalogue, read_versions
 from tophit.training import resume, train
-from tophit.training.embedders import make_embedder
+from tophit.training.building import make_embedder
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors
 from tophit.training.run import Run
 

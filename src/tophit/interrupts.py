@@ -1,6 +1,8 @@
-"""Ctrl-C is never lost, even if it comes while a compiled module is being imported and swallows it."""
+"""Ctrl-C and SIGTERM: never lost, even if an import swallows one, and in training a stop after the current step."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 _asked = False
@@ -27,3 +29,30 @@ def _remember(signum: int, frame: FrameType | None) -> None:
     global _asked
     _asked = True
     raise KeyboardInterrupt
+
+
+class Stop:
+    """Whether a stop was asked for."""
+
+    asked = False
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Turn the first Ctrl-C or SIGTERM into a stop after the current step; a second one stops at once."""
+    stop = Stop()
+
+    def ask(signum: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.asked = True
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: whoever runs it handles signals
+        before = {}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -71,7 +71,6 @@ def _by_blocks(look_at: Callable[..., Triplet], on_unit_vectors: bool = False) -
     draws = "generator" in signature(look_at).parameters
 
     @wraps(look_at)
-    @torch.no_grad()
     def miner(
         embeddings: torch.Tensor,
         labels: torch.Tensor,
@@ -82,7 +81,7 @@ def _by_blocks(look_at: Callable[..., Triplet], on_unit_vectors: bool = False) -
         **settings: Any,
     ) -> Triplet:
         _check(embeddings, labels)
-        with torch.autocast(embeddings.device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(embeddings.device.type, enabled=False):
             x = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
             x = functional.normalize(x, dim=1) if normalize or on_unit_vectors else x
             rows = torch.arange(len(x), device=x.device) if anchors is None else anchors.to(x.device)

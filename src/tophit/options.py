@@ -6,7 +6,10 @@ files. ``Annotated[Positive, Doc("Scale of the similarities.")]`` is a number ab
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
+from pydantic_core import PydanticCustomError
+
+from tophit.registry import did_you_mean, is_known, names
 
 __all__ = [
     "Annotated",
@@ -16,10 +19,12 @@ __all__ = [
     "Doc",
     "Field",
     "Literal",
+    "LossOrSame",
     "OnUnitVectors",
     "Positive",
     "ProxyCount",
     "Regularizer",
+    "RestOf",
     "Softness",
 ]
 
@@ -44,6 +49,25 @@ def _check_proxies(value: Any) -> Any:
     return value
 
 
+def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
+    """Refuse a share that leaves less than nothing beside ``factor`` times another option, declared before it."""
+
+    def check(value: float, info: ValidationInfo) -> float:
+        if factor * info.data.get(other, 0) + value > 1 + 1e-9:
+            raise ValueError(f"{factor} {other} + {info.field_name} must be at most 1, since {why}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _loss_or_same(name: str) -> str:
+    if name != "same" and not is_known("loss", name):
+        hint = f"{did_you_mean(name, names('loss'))} Choices: same, {', '.join(names('loss'))}"
+        raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
+    return name
+
+
+LossOrSame = Annotated[str, AfterValidator(_loss_or_same)]
 ProxyCount = Annotated[
     int | Literal["auto"],
     BeforeValidator(_check_proxies),

@@ -42,6 +42,7 @@ class Kind:
     places: tuple[str, ...]
     given: frozenset[str] = frozenset()
     decorator: str = ""
+    word: str = ""
 
     @property
     def group(self) -> str:
@@ -59,8 +60,8 @@ KINDS: dict[str, Kind] = {
     "sampler": Kind("samplers", ("batches",), _DEALT),
     "backbone": Kind("backbones", ("models",), decorator="register_backbone"),
     "metric": Kind("metrics", ("evaluation",), frozenset({"found", "k"})),
-    "backend": Kind("backends", ("search",)),
-    "set": Kind("sets", ("data/sets",), decorator="benchmark_set"),
+    "backend": Kind("backends", ("search",), word="search backend"),
+    "set": Kind("sets", ("data/sets",), decorator="benchmark_set", word="benchmark set"),
 }
 
 
@@ -87,6 +88,11 @@ class Entry:
         except AttributeError:
             raise UsageError(f"{self.kind} '{self.name}': the module {self.module} has no {self.attribute}.") from None
         return found
+
+    def told(self) -> Mapping[str, Any]:
+        """Import it and return all that its decorator was told, functions and objects too."""
+        self.load()
+        return _registered.get((self.kind, self.name), self).facts
 
     @cached_property
     def options(self) -> dict[str, inspect.Parameter]:
@@ -141,17 +147,25 @@ def find(kind: str, name: str) -> Entry:
         return own[name]
     if (kind, name) in _registered:
         return _registered[kind, name]
+    library = f"{name.partition('/')[0]}/"  # timm/NAME is any model of the library that is registered as timm/
+    if library in own and library != name:
+        return own[library]
     points = _entry_points(kind)
     if name in points:
         return _from_outside(kind, name, points[name].value)
     if ":" in name:
         return _from_outside(kind, name, name)
-    raise UsageError(f"There is no {kind} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
+    word = KINDS[kind].word or kind
+    raise UsageError(f"There is no {word} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
 
 
 def is_known(kind: str, name: str) -> bool:
     """Say whether a name is registered; ``package.module:Name`` always counts as known."""
-    return ":" in name or name in _own_entries(kind) or (kind, name) in _registered or name in _entry_points(kind)
+    own = _own_entries(kind)
+    if ":" in name or name in own or (kind, name) in _registered or name in _entry_points(kind):
+        return True
+    library, slash, model = name.partition("/")
+    return bool(model) and library + slash in own
 
 
 def choices(kind: str) -> str:

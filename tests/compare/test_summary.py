@@ -15,7 +15,7 @@ from tophit.compare.outputs import to_csv, to_html, to_markdown, write_outputs
 from tophit.compare.plan import recipe_of
 from tophit.compare.summary import Comparison, summarise
 from tophit.errors import TophitError
-from tophit.training.rows import rows_of
+from tophit.training.run_rows import rows_of
 
 
 def planted(store: Store, gains: dict[str, float], seeds: int = 4, classes: int = 40) -> Comparison:

@@ -10,7 +10,7 @@ from tests.reference import set_trees
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import read_manifest
-from tophit.data.sets import SETS, read_set, registry
+from tophit.data.sets import benchmark, read_set, set_named
 from tophit.data.sets.benchmark import Count
 from tophit.errors import TophitError, UsageError
 from tophit.images.decode import read_image
@@ -20,7 +20,8 @@ EVERY_TREE = [*set_trees.TREES.items(), ("cars196", set_trees.cars196_devkit)]
 
 def whole(monkeypatch: pytest.MonkeyPatch, name: str, *counts: Count) -> None:
     """Let a tiny tree count as the whole set."""
-    monkeypatch.setitem(registry.SETS, name, replace(SETS[name], counts=counts))
+    known = set_named(name)
+    monkeypatch.setattr(benchmark, "set_named", lambda asked: replace(known, counts=counts))
 
 
 @pytest.mark.parametrize(("name", "build"), EVERY_TREE)
@@ -38,7 +39,7 @@ def test_every_set_is_read_from_its_own_layout(
     assert read_set(name, tmp_path / "archive" / "set").rows == manifest.rows
 
 
-@pytest.mark.parametrize(("name", "build"), [pair for pair in EVERY_TREE if SETS[pair[0]].boxes])
+@pytest.mark.parametrize(("name", "build"), [pair for pair in EVERY_TREE if set_named(pair[0]).boxes])
 def test_boxes_hold_the_same_pixels_whatever_the_set_counts_from(
     name: str, build: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -66,7 +67,7 @@ def test_labels_and_metadata_are_those_of_the_archives(tmp_path: Path) -> None:
 
 def test_published_counts_are_those_of_the_papers() -> None:
     def sums(name: str, *parts: str) -> tuple[int, int]:
-        chosen = [count for count in SETS[name].counts if count.part in parts]
+        chosen = [count for count in set_named(name).counts if count.part in parts]
         return sum(count.classes for count in chosen), sum(count.images for count in chosen)
 
     assert sums("cub200", "train", "test") == (200, 11_788)

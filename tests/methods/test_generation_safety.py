@@ -7,10 +7,9 @@ import torch
 from tests.methods.test_generation import PARTS, groups, make, make_batch, spy_on
 from torch import nn
 
-from tophit.errors import NonFinite, UsageError
-from tophit.methods import TrainingBatch
+from tophit.errors import NonFinite
+from tophit.methods import GenerationSettings, TrainingBatch
 from tophit.methods.generation import _PARTS
-from tophit.methods.thsg import GenerationSettings
 
 
 def test_under_bf16_autocast_the_losses_stay_float32():
@@ -37,7 +36,7 @@ def test_a_part_that_is_not_finite_is_named_and_takes_no_step(part):
     spy_on(method, stepped.append)
     network = {"f": "classifier"}.get(part, part)
     if part == "f":
-        method.settings = GenerationSettings(pretrain_epochs=0, phi=math.nan)
+        method.settings = GenerationSettings(pretrain_epochs=0, phi=math.inf)
     else:
         with torch.no_grad():
             next(getattr(method.networks, network).parameters()).fill_(math.nan)
@@ -84,7 +83,7 @@ def test_batches_without_triplets_teach_nothing():
 
 
 def test_settings_leave_weight_for_the_reconstruction():
-    with pytest.raises(UsageError, match=r"2 eta \+ mu must be at most 1"):
+    with pytest.raises(ValueError, match=r"2 eta \+ mu must be at most 1"):
         GenerationSettings(eta=0.4, mu=0.3)
 
 

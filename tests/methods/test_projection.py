@@ -12,8 +12,7 @@ from torch.nn import functional
 from tophit import losses
 from tophit.batches import RepresentativeBatchSampler
 from tophit.methods import PlainMethod, ProjectionMethod, TrainingBatch
-from tophit.methods.exemplars import exemplars
-from tophit.methods.projection import Proximal
+from tophit.methods.projection import Proximal, exemplars
 
 CASES = {
     case["id"]: case

@@ -12,8 +12,15 @@ from torch import nn
 from tophit import losses
 from tophit.batches import RepresentativeBatchSampler
 from tophit.losses.distributed import GatheredLoss
-from tophit.methods import BatchMemory, GenerationMethod, PlainMethod, ProjectionMethod, Stepper, TrainingBatch
-from tophit.methods.thsg import GenerationSettings
+from tophit.methods import (
+    BatchMemory,
+    GenerationMethod,
+    GenerationSettings,
+    PlainMethod,
+    ProjectionMethod,
+    Stepper,
+    TrainingBatch,
+)
 from tophit.mining import mine
 
 CLASSES, DIM = 6, 4

@@ -153,10 +153,10 @@ def test_backbones_are_listed_by_pattern_and_misspellings_get_a_hint() -> None:
 
 
 def test_a_user_can_register_a_backbone(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tophit import registry
     from tophit.images.preprocessing import Preprocessing
-    from tophit.models import backbones
 
-    monkeypatch.setattr(backbones, "_SPECS", dict(backbones._SPECS))
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     register_backbone("mine", Preprocessing(size=24))(SmallNet)
     assert build_embedder("mine", "random", dim=4).encode(sorted(pictures.rglob("*.png"))[:2]).shape == (2, 4)
 

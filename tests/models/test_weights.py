@@ -10,9 +10,10 @@ from socketserver import TCPServer
 import pytest
 import torch
 
+from tophit import registry
 from tophit.errors import TophitError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models import backbones, register_backbone
+from tophit.models import register_backbone
 from tophit.models.backbones import build_backbone
 from tophit.models.small_net import SmallNet
 from tophit.models.weights import PublishedFile, fetch
@@ -56,7 +57,7 @@ def test_a_file_is_fetched_once_checked_and_loaded(
     torch.save(SmallNet().state_dict(), tmp_path / "net.pth")
     kind.content = (tmp_path / "net.pth").read_bytes()
     prefix = hashlib.sha256(kind.content).hexdigest()[:8]
-    monkeypatch.setattr(backbones, "_SPECS", dict(backbones._SPECS))
+    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
     register_backbone("mine", Preprocessing(), PublishedFile(f"{url}/net-{prefix}.pth", prefix))(SmallNet)
     expected = torch.load(tmp_path / "net.pth", weights_only=True)
     for _ in range(2):

@@ -12,8 +12,7 @@ from tophit.errors import UsageError
 from tophit.losses import TripletLoss
 from tophit.mining import mine
 from tophit.recipe import Recipe, make_recipe, read_recipe, recipe_fields
-from tophit.training.losses import build_loss
-from tophit.training.miners import build_miner
+from tophit.training.building import build_loss, build_miner
 
 X = torch.randn(12, 4, generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(12) // 3

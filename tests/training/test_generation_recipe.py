@@ -14,8 +14,7 @@ from tests.training.test_resume import ONE_THREAD, assert_same_run, start, wait_
 import tophit
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.losses import NPairLoss, TripletLoss
-from tophit.methods import GenerationMethod
-from tophit.methods.thsg import GenerationSettings
+from tophit.methods import GenerationMethod, GenerationSettings
 from tophit.progress import View
 from tophit.recipe import make_recipe, recipe_fields
 from tophit.training import resume, train
@@ -88,7 +87,9 @@ def test_fields_reach_the_method(pictures: Path, tmp_path: Path):
 
 
 def test_a_loss_without_triplets_is_refused(pictures: Path, tmp_path: Path):
-    with pytest.raises(UsageError, match=r"loss\.name: the generation method feeds triplets .* write 'loss: triplet'"):
+    with pytest.raises(
+        UsageError, match=r"loss\.name: the method generation feeds .* take one of contrastive, .*triplet"
+    ):
         method_of(pictures, tmp_path, loss="proxy-anchor")
 
 

@@ -20,8 +20,7 @@ from tophit.recipe import Recipe, make_recipe
 from tophit.recipe.sections import Schedule
 from tophit.report.runs import list_runs
 from tophit.training import Run, train
-from tophit.training.ema import WeightAverage
-from tophit.training.optimizer import make_optimizer, rate_factor
+from tophit.training.optimizer import WeightAverage, make_optimizer, rate_factor
 
 
 def factors(steps: range, **fields: Any) -> list[float]:

@@ -8,19 +8,12 @@ from rich.table import Table
 
 from tophit.cli.data import data_app
 from tophit.cli.shell import Verbose, console
+from tophit.registry import entries
 
 _Root = Annotated[Path, typer.Option("--root", help="The folder into which the set's archives were unpacked.")]
 _Out = Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")]
 _Partial = Annotated[bool, typer.Option("--partial", help="Go on although images are missing or counts differ.")]
 _Boxes = Annotated[bool, typer.Option("--boxes", help="Crop every image to its object, where the set has boxes.")]
-_TITLES = {  # here, not from the sets, so that --help needs no heavy import
-    "cub200": "CUB-200-2011 (birds)",
-    "cars196": "Cars196",
-    "sop": "Stanford Online Products",
-    "vehicleid": "VehicleID",
-    "inaturalist": "iNaturalist 2018, split by class as in Smooth-AP",
-    "inshop": "In-Shop Clothes Retrieval",
-}
 
 
 def _add(name: str, title: str) -> None:
@@ -49,5 +42,5 @@ def _write_set(name: str, root: Path, out: Path, partial: bool, boxes: bool) -> 
     console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
 
 
-for _name, _title in _TITLES.items():
-    _add(_name, _title)
+for _entry in entries("set"):
+    _add(_entry.name, str(_entry.facts.get("title", _entry.name)))

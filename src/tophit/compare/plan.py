@@ -8,9 +8,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tophit.errors import UsageError
-from tophit.recipe import Recipe, make_recipe, read_recipe
-from tophit.recipe.merging import merged
-from tophit.recipe.section import Section
+from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the rest is the plan's
 _SEARCH_SEED = 1_000_003  # no comparison measures with it, so that settings are not found on a measured run's split

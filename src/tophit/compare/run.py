@@ -13,7 +13,7 @@ from tophit.compare.work import run_workers
 from tophit.data.folders import whole_path
 from tophit.errors import UsageError
 from tophit.progress import View
-from tophit.recipe.merging import merged
+from tophit.recipe import merged
 
 if TYPE_CHECKING:
     from tophit.report.drawing import Drawing

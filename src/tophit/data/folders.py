@@ -7,6 +7,7 @@ from tophit.data.feature_files import SUFFIX, manifest_of_features
 from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
 from tophit.data.splits import split_classes
 from tophit.errors import TophitError, UsageError
+from tophit.registry import names
 
 SETS_AND_FOLDER = "such as cub200:CUB_200_2011"
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -25,18 +26,17 @@ def open_data(
     A folder that is called like a built-in set is written ``./icons``. A folder that holds the files of a benchmark
     set is written ``cub200:FOLDER``, or is known to be one by ``set_name``; ``partial`` and ``boxes`` are for these.
     """
-    from tophit.data.icons import icon_set
-    from tophit.data.sets import SETS, read_set
-
     if name == "icons":
+        from tophit.data.icons import icon_set
+
         return icon_set()
-    prefix, colon, rest = name.partition(":")
-    if colon and prefix in SETS:
-        return read_set(prefix, rest, partial, boxes)
     path = Path(name).expanduser()
+    prefix, rest = _set_and_folder(name)
+    if prefix or (set_name is not None and path.is_dir()):
+        from tophit.data.sets import read_set
+
+        return read_set(prefix or str(set_name), rest if prefix else path, partial, boxes)
     if path.is_dir():
-        if set_name is not None:
-            return read_set(set_name, path, partial, boxes)
         return manifest_from_folder(path, test_share, seed)
     if path.suffix in (".csv", ".parquet"):
         return read_manifest(path)
@@ -50,15 +50,19 @@ def open_data(
 
 def whole_path(name: str) -> str:
     """Return data's name as it is found from any folder: with the whole path of its file or folder, if it has one."""
-    from tophit.data.sets import SETS
-
     if name == "icons":
         return name
-    prefix, colon, rest = name.partition(":")
-    if colon and prefix in SETS:
+    prefix, rest = _set_and_folder(name)
+    if prefix:
         return f"{prefix}:{Path(rest).expanduser().absolute()}"
     path = Path(name).expanduser()
     return str(path.absolute()) if path.exists() else name
+
+
+def _set_and_folder(name: str) -> tuple[str, str]:
+    """Return the benchmark set and the folder of ``cub200:FOLDER``; of any other name, nothing."""
+    prefix, colon, rest = name.partition(":")
+    return (prefix, rest) if colon and prefix in names("set") else ("", "")
 
 
 def open_images(name: str) -> Manifest:

@@ -1,13 +1,13 @@
 """The generation method, THSG: hard triplets made by two stages of generators teach the embedder beside real ones."""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import torch
+from pydantic.dataclasses import dataclass
 from torch import nn
 
-from tophit.errors import NonFinite, UsageError
+from tophit.errors import NonFinite
 from tophit.losses.pairwise.pair_loss import PairLoss
 from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
 from tophit.methods.stepper import Stepper
@@ -32,7 +32,7 @@ from tophit.methods.thsg.equations import (
     reverse_margin,
     sample_losses,
 )
-from tophit.options import AtLeastZero, Count, Doc, Positive
+from tophit.options import AtLeastZero, Count, Doc, LossOrSame, Positive, RestOf
 from tophit.registry import register
 
 _PARTS = {
@@ -56,7 +56,11 @@ class GenerationSettings:
     beta: Annotated[Positive, Doc("How soon generated triplets weigh more as the generator's loss falls (Eq. 5).")] = (
         0.5
     )
-    mu: Annotated[float, Doc("Weight of the reverse triplet loss (Eq. 17).", ge=0, le=1)] = 0.3
+    mu: Annotated[
+        float,
+        Doc("Weight of the reverse triplet loss (Eq. 17).", ge=0, le=1),
+        RestOf("eta", 2, "Eq. 17 gives the rest to the reconstruction"),
+    ] = 0.3
     phi: Annotated[AtLeastZero, Doc("Weight of the category loss; the paper: 0.5 (CUB), 0.25 (Cars), 0.2 (SOP).")] = 0.5
     nu: Annotated[AtLeastZero, Doc("Largest margin of the reverse triplet loss (Eq. 19).")] = 0.2
     metric: Annotated[Literal["sql2", "l2"], Doc("Distance of a pair in Eqs. 10 and 11: squared or plain.")] = "sql2"
@@ -68,7 +72,7 @@ class GenerationSettings:
     category: Annotated[bool, Doc("Ablation: false keeps the category loss from the embedder.")] = True
     hard: Annotated[bool, Doc("Ablation: false leaves out the loss of generated triplets.")] = True
     hard_loss: Annotated[
-        str, Doc("Loss of generated triplets: same (that of the section loss), or another by name.")
+        LossOrSame, Doc("Loss of generated triplets: same (that of the section loss), or another by name.")
     ] = "same"
     buffer_steps: Annotated[
         int, Doc("Steps for which good generated samples are used again, as negatives; 0: none.", ge=0)
@@ -79,13 +83,6 @@ class GenerationSettings:
     weight_decay: Annotated[AtLeastZero, Doc("Weight decay of classifier, generators and discriminators.")] = 4e-4
     generator_width: Annotated[Count, Doc("Width of the generators' hidden layer.")] = 128
     discriminator_width: Annotated[Count, Doc("Width of the discriminators' hidden layer.")] = 512
-
-    def __post_init__(self) -> None:
-        if 2 * self.eta + self.mu > 1 + 1e-9:
-            raise UsageError(
-                f"2 eta + mu must be at most 1, since Eq. 17 gives the rest to the reconstruction; eta is {self.eta}, "
-                f"mu is {self.mu}."
-            )
 
     @property
     def generates(self) -> bool:

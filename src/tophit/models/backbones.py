@@ -1,6 +1,5 @@
 """The registry of backbones: a name gives a network from images to a feature map, and what it expects of them."""
 
-import difflib
 import fnmatch
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from torch import nn
 from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.weights import PublishedFile, State, read_weights
+from tophit.registry import find, is_known, names, register
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -41,55 +41,45 @@ class BackboneSpec:
     from_file: Callable[[State], State] = dict
 
 
-_SPECS: dict[str, BackboneSpec] = {}
-_LIBRARIES: dict[str, Callable[[str, dict[str, Any] | None], BackboneSpec]] = {}
-
-
 def register_backbone(
     name: str,
-    preprocessing: Preprocessing,
+    preprocessing: Preprocessing | None = None,
     pretrained: Callable[[], State] | PublishedFile | None = None,
     from_file: Callable[[State], State] = dict,
-) -> Callable[[Callable[[], Backbone]], Callable[[], Backbone]]:
-    """Register the decorated builder under a name that recipes can use."""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated builder under a name that recipes can use.
 
-    def add(build: Callable[[], Backbone]) -> Callable[[], Backbone]:
+    A name that ends with a slash, such as ``timm/``, stands for all models of a library; the builder then takes the
+    model's name and what its ``config`` was, and returns a ``BackboneSpec``.
+    """
+
+    def add(build: Callable[..., Any]) -> Callable[..., Any]:
         read = pretrained.read if isinstance(pretrained, PublishedFile) else pretrained
-        _SPECS[name] = BackboneSpec(build, preprocessing, read, from_file)
-        return build
+        spec = BackboneSpec(build, preprocessing or Preprocessing(), read, from_file)
+        return register("backbone", name, spec=spec)(build)
 
     return add
 
 
-def register_library(
-    prefix: str, make: Callable[[str, dict[str, Any] | None], BackboneSpec]
-) -> Callable[[str, dict[str, Any] | None], BackboneSpec]:
-    """Let names ``prefix/NAME`` stand for models of another library; ``make(NAME, config)`` describes one."""
-    _LIBRARIES[prefix] = make
-    return make
-
-
 def backbone_names(pattern: str = "*") -> list[str]:
-    """Return the registered names that match a pattern such as ``efficientnet*``."""
-    return sorted(fnmatch.filter(_SPECS, pattern))
+    """Return the registered names that match a pattern such as ``efficientnet*``; libraries are not among them."""
+    return sorted(name for name in fnmatch.filter(names("backbone"), pattern) if not name.endswith("/"))
 
 
 def is_backbone(name: str) -> bool:
     """Say whether a name is registered, or that of a library's model."""
-    return name in _SPECS or (name.split("/", 1)[0] in _LIBRARIES and "/" in name)
+    return is_known("backbone", name)
 
 
 def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     """Return what is registered under a name, or what a library says of ``LIBRARY/NAME``."""
-    library, _, model = name.partition("/")
-    if library in _LIBRARIES and model:
-        return _LIBRARIES[library](model, config)
-    if name not in _SPECS:
-        near = difflib.get_close_matches(name, _SPECS, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        others = ", ".join(f"{prefix}/NAME" for prefix in _LIBRARIES)
-        raise UsageError(f"There is no backbone '{name}'.{hint} Choices: {', '.join(backbone_names())}, {others}.")
-    return _SPECS[name]
+    entry = find("backbone", name)
+    if entry.name.endswith("/"):
+        return entry.load()(name.removeprefix(entry.name), config)
+    spec = entry.told().get("spec")
+    if spec is None:
+        raise UsageError(f"The backbone '{name}' is not registered: decorate it with tophit.models.register_backbone.")
+    return spec
 
 
 def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | None = None) -> Backbone:

@@ -3,7 +3,7 @@
 import importlib
 import math
 import re
-from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,12 +14,6 @@ from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, register_backbone, without
 from tophit.models.weights import State, read_weights
 
-# name: width, depth, input size
-_SCALES = {
-    "efficientnet-lite0": (1.0, 1.0, 224),
-    "efficientnet-lite1": (1.0, 1.1, 240),
-    "efficientnet-lite2": (1.1, 1.2, 260),
-}
 # expansion, output channels, repeats, first stride, kernel size
 _STAGES = (
     (1, 16, 1, 1, 3),
@@ -147,11 +141,23 @@ def _from_file(state: State) -> State:
     return {_our_name(name): value for name, value in without(state, "_fc.").items()}
 
 
-def _register(name: str) -> None:
-    width, depth, size = _SCALES[name]
-    build: Callable[[], Backbone] = lambda: EfficientNetLite(width, depth)  # noqa: E731
-    register_backbone(name, Preprocessing(size=size), lambda: packaged_weights(name), _from_file)(build)
+@register_backbone("efficientnet-lite0", Preprocessing(), partial(packaged_weights, "efficientnet-lite0"), _from_file)
+def efficientnet_lite0() -> Backbone:
+    """Build EfficientNet-Lite0 without its classifier."""
+    return EfficientNetLite()
 
 
-for _name in _SCALES:
-    _register(_name)
+@register_backbone(
+    "efficientnet-lite1", Preprocessing(size=240), partial(packaged_weights, "efficientnet-lite1"), _from_file
+)
+def efficientnet_lite1() -> Backbone:
+    """Build EfficientNet-Lite1 without its classifier."""
+    return EfficientNetLite(1.0, 1.1)
+
+
+@register_backbone(
+    "efficientnet-lite2", Preprocessing(size=260), partial(packaged_weights, "efficientnet-lite2"), _from_file
+)
+def efficientnet_lite2() -> Backbone:
+    """Build EfficientNet-Lite2 without its classifier."""
+    return EfficientNetLite(1.1, 1.2)

@@ -17,7 +17,6 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
-from tophit.models import catalogue  # noqa: F401  (the backbones register themselves)
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone
 from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, choose_runtime, features_of

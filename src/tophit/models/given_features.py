@@ -6,9 +6,9 @@ import torch
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, register_library
+from tophit.models.backbones import Backbone, BackboneSpec, register_backbone
 
-LIBRARY = "features"
+LIBRARY = "features/"
 
 
 class GivenFeatures(Backbone):
@@ -26,10 +26,8 @@ class GivenFeatures(Backbone):
         )
 
 
+@register_backbone("features/")
 def _spec(model: str, config: dict[str, Any] | None) -> BackboneSpec:
     if not model.isdecimal() or int(model) < 1:
         raise UsageError(f"A backbone of given features is features/LENGTH, such as features/1280, not '{model}'.")
     return BackboneSpec(lambda: GivenFeatures(int(model)), Preprocessing(), dict)
-
-
-register_library(LIBRARY, _spec)

@@ -13,7 +13,7 @@ import torch
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, BackboneSpec, register_library
+from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, BackboneSpec, register_backbone
 from tophit.models.libraries import import_library, inside_model, unreachable
 from tophit.models.weights import State, offline
 
@@ -48,6 +48,7 @@ def _has_class_embedding(model: Any) -> bool:
     return any(hasattr(module, name) for module in model.modules() for name in _CLASS_TOKENS)
 
 
+@register_backbone("hf/")
 def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     """Describe a vision model of transformers, from its configuration on the hub, in a folder, or given."""
     full_name = f"hf/{name}"
@@ -119,6 +120,3 @@ def _side(size: Any) -> int | None:
     if isinstance(size, dict):
         return size.get("shortest_edge") or size.get("height")
     return size if isinstance(size, int) else None
-
-
-register_library("hf", hf_spec)

@@ -1,6 +1,6 @@
 """What the backbones of other libraries share: the library is there, or one sentence says how to get it."""
 
-import importlib
+from importlib import import_module
 from types import ModuleType
 
 from tophit.errors import TophitError, UsageError
@@ -10,7 +10,7 @@ from tophit.models.weights import State
 def import_library(name: str, backbone: str, install: str) -> ModuleType:
     """Import a library that a backbone needs; a broken one is told apart from a missing one."""
     try:
-        return importlib.import_module(name)
+        return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
             raise TophitError(f"The backbone '{backbone}' needs {name}, which does not import here: {error}") from error

@@ -6,7 +6,7 @@ import torch
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, register_library
+from tophit.models.backbones import Backbone, BackboneSpec, register_backbone
 from tophit.models.libraries import import_library, inside_model, unreachable
 from tophit.models.weights import State, offline
 
@@ -28,6 +28,7 @@ class TimmBackbone(Backbone):
         return y.permute(0, 3, 1, 2) if y.ndim == 4 and self.channels_come_last else y
 
 
+@register_backbone("timm/")
 def timm_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     """Describe a network of timm."""
     full_name = f"timm/{name}"
@@ -59,6 +60,3 @@ def timm_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         return TimmBackbone(timm.create_model(name, pretrained=False, num_classes=0))
 
     return BackboneSpec(build, preprocessing, pretrained, from_file)
-
-
-register_library("timm", timm_spec)

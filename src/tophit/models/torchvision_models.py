@@ -8,7 +8,7 @@ from torch import nn
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, register_library
+from tophit.models.backbones import Backbone, BackboneSpec, register_backbone
 from tophit.models.libraries import import_library
 from tophit.models.weights import PublishedFile, State
 
@@ -51,6 +51,7 @@ def trunk(model: nn.Module) -> OrderedDict[str, nn.Module]:
     return found
 
 
+@register_backbone("torchvision/")
 def torchvision_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     """Describe a network of torchvision."""
     models: Any = import_library("torchvision", f"torchvision/{name}", "torchvision").models
@@ -81,6 +82,3 @@ def _digits(url: str) -> str:
 
 def _near(models: Any, name: str) -> str:
     return ", ".join(models.list_models(module=models, include=f"{name[:4]}*")[:4]) or "resnet18, convnext_tiny"
-
-
-register_library("torchvision", torchvision_spec)

@@ -7,34 +7,47 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tophit.recipe.paths import alternatives, as_section
-from tophit.recipe.sections import Recipe
+from tophit.recipe.choosing import alternatives
+from tophit.recipe.files import name_key
+from tophit.recipe.sections import CHOSEN, Recipe
+
+Line = tuple[str, str, str, str]
 
 
-def recipe_fields() -> Iterator[tuple[str, str, str, str]]:
+def recipe_fields() -> Iterator[Line]:
     """Yield (path, type, default, description) of every field, in order."""
-    yield from _fields_of(Recipe, "")
-
-
-def _fields_of(section: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    for name, info in section.model_fields.items():
-        below = as_section(info)
-        choices = alternatives(info)
-        if choices:
-            default = info.default.name
-            yield f"{prefix}{name}.name", " | ".join(choices), default, "Which of them; each has its own fields."
-            for choice, kind in choices.items():
-                for path, *rest in _fields_of(kind, f"{prefix}{name}."):
-                    if path != f"{prefix}{name}.name":
-                        yield path if choice == default else f"{path} ({choice})", *rest  # type: ignore[misc]
-        elif below is None:
-            yield f"{prefix}{name}", _type_name(info), _default_text(info), info.description or ""
+    for name, info in Recipe.model_fields.items():
+        if name in CHOSEN:
+            yield from _chosen_fields(name, getattr(info.get_default(call_default_factory=True), name_key(name)))
         else:
-            yield from _fields_of(below, f"{prefix}{name}.")
+            yield from _fields_of(name, info)
 
 
-def _type_name(info: FieldInfo) -> str:
-    return _name_of(info.annotation)
+def _chosen_fields(section: str, default: str) -> Iterator[Line]:
+    """Yield the name of what is chosen, then the fields of the default, then those of every other choice."""
+    sections, key = alternatives(CHOSEN[section]), name_key(section)
+    peers = ["pml/NAME"] if section in ("loss", "miner") else []
+    choices = " | ".join([*sections, *peers, "package.module:Name"])
+    yield f"{section}.{key}", choices, default, "Which of them; each has its own fields."
+    seen: set[str] = set()
+    for choice in [default, *(each for each in sections if each != default)]:
+        for name, info in sections[choice].model_fields.items():
+            shared = section == "batches"  # all samplers' options stand side by side
+            if name != key and not (shared and name in seen):
+                seen.add(name)
+                path = f"{section}.{name}"
+                for line in _fields_of(path, info):
+                    yield line if choice == default or shared else (f"{line[0]} ({choice})", *line[1:])
+
+
+def _fields_of(path: str, info: FieldInfo) -> Iterator[Line]:
+    below = info.annotation
+    if isinstance(below, type) and issubclass(below, BaseModel):
+        for name, each in below.model_fields.items():
+            yield from _fields_of(f"{path}.{name}", each)
+    else:
+        default = "(required)" if info.is_required() else str(info.default)
+        yield path, _name_of(below), default, info.description or ""
 
 
 def _name_of(kind: Any) -> str:
@@ -43,8 +56,6 @@ def _name_of(kind: Any) -> str:
         return " | ".join(choice if isinstance(choice, str) else _name_of(choice) for choice in get_args(kind))
     if kind is NoneType:
         return "None"
+    if hasattr(kind, "__metadata__"):
+        return _name_of(get_args(kind)[0])
     return str(kind) if get_args(kind) else kind.__name__
-
-
-def _default_text(info: FieldInfo) -> str:
-    return "(required)" if info.is_required() else str(info.default)

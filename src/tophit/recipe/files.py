@@ -1,17 +1,20 @@
 """Recipe files: a file may name a base that it changes, and variants of itself.
 
 ``base: base.yaml`` names a file beside this one, or a shipped recipe such as ``pnp/sop``. ``variants`` maps names to
-changed fields; ``parts`` holds named changes that variants share and list under ``parts``.
+changed fields; ``parts`` holds named changes that variants share and list under ``parts``. A table is one file of many
+recipes, each a base and one choice of every part.
 """
 
+from collections.abc import Mapping
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tophit.errors import UsageError
-from tophit.recipe.merging import merged
+from tophit.recipe.sections import CHOSEN
 
 _BASE = "base"  # a shipped file of this name is for others to build on, not to train by
 _DEEPEST = 8
@@ -84,3 +87,42 @@ def _load(path: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise UsageError(f"{path} must hold sections such as 'data:' and 'loss:', not a {type(fields).__name__}.")
     return fields
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two nested mappings as one; where both have a value, the other's wins.
+
+    A loss, miner or method of another name replaces the whole section, whose fields it does not have. Batches keep
+    theirs: every sampler's options stand side by side.
+    """
+    result = dict(one)
+    for key, value in other.items():
+        before = result.get(key)
+        if isinstance(value, str) and key in CHOSEN:
+            value = {name_key(key): value}
+        if isinstance(value, dict) and isinstance(before, dict) and not _replaces(key, before, value):
+            value = merged(before, value)
+        result[key] = value
+    return result
+
+
+def _replaces(key: str, before: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
+    return key in CHOSEN and "name" in before and value.get("name", before["name"]) != before["name"]
+
+
+def name_key(section: str) -> str:
+    """Return the key that holds the name in a section chosen by name."""
+    return "sampler" if section == "batches" else "name"
+
+
+def table_rows() -> dict[str, dict[str, Any]]:
+    """Return the fields of every recipe of the shipped tables, by names such as profs/triplet-hncm."""
+    rows: dict[str, dict[str, Any]] = {}
+    for entry in sorted((files("tophit") / "recipes" / "tables").iterdir(), key=lambda entry: entry.name):
+        table = yaml.safe_load(entry.read_text(encoding="utf-8"))
+        for choice in product(*(part.items() for part in table["parts"])):
+            fields: dict[str, Any] = {}
+            for part in (table["base"], *(fields for _, fields in choice)):
+                fields = merged(fields, part)
+            rows[f"{entry.name.removesuffix('.yaml')}/{'-'.join(name for name, _ in choice)}"] = fields
+    return rows

@@ -1,19 +1,16 @@
-"""From a YAML file and the command line's overrides to a checked recipe."""
+"""From a YAML file and the command line's overrides to a checked recipe; every mistake is told with its path."""
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.files import read_file, shipped_files, shipped_variants
-from tophit.recipe.merging import CHOSEN_BY_NAME
-from tophit.recipe.mistakes import explain
-from tophit.recipe.sections import Recipe
-from tophit.recipe.tables import table_rows
+from tophit.recipe.files import name_key, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.sections import CHOSEN, Recipe
+from tophit.registry import did_you_mean
 
 
 def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
@@ -34,7 +31,7 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
     try:
         return Recipe.model_validate({"data": {}, **fields})
     except ValidationError as error:
-        problems = [explain(dict(problem)) for problem in error.errors()]
+        problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), Recipe)]
         raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
 
 
@@ -62,8 +59,7 @@ def _read(source: str | Path) -> dict[str, Any]:
     rows = table_rows()
     if name in rows:
         return rows[name]
-    near = difflib.get_close_matches(name, [*shipped, *variants, *rows], 1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
+    hint = did_you_mean(name, [*shipped, *variants, *rows])
     raise UsageError(
         f"There is no recipe file '{source}', and no recipe of that name: {', '.join(shipped)}.{hint} "
         "All of them: tophit train --list."
@@ -86,8 +82,8 @@ def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dic
     """Return the section at a path of keys, made where there is none."""
     for parent in parents:
         below = fields.setdefault(parent, {})
-        if isinstance(below, str) and parent in CHOSEN_BY_NAME:
-            below = fields[parent] = {"name": below}
+        if isinstance(below, str) and parent in CHOSEN:
+            below = fields[parent] = {name_key(parent): below}
         if not isinstance(below, dict):
             raise UsageError(f"'{key}': '{parent}' is a value, not a section.")
         fields = below
@@ -102,3 +98,47 @@ def _plain_value(text: str) -> Any:
         except ValueError:
             return value
     return value
+
+
+def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequence[str] = ()) -> Iterator[str]:
+    """Yield what is wrong in words: the path, what stands there, and what would be right."""
+    parts = [str(part) for part in problem["loc"]]
+    path, given, context = ".".join([*above, *parts]), problem["input"], problem.get("ctx", {})
+    if problem["type"] == "in_section":
+        for each in context["problems"]:
+            yield from _explain(each, context["section"], parts)
+        return
+    fields = _section_at(section, parts[:-1]).model_fields
+    field = fields.get(parts[-1]) if parts else None
+    described = (field.description or "") if field else ""
+    if problem["type"] == "extra_forbidden":
+        known = sorted(fields)
+        yield f"{path}: unknown key.{did_you_mean(parts[-1], known)} Choices: {', '.join(known)}."
+    elif problem["type"] == "literal_error":
+        known = [str(choice) for choice in getattr(field.annotation, "__args__", ())] if field else []
+        yield f"{path}: unknown value '{given}'.{did_you_mean(given, known)} Choices: {', '.join(known)}."
+    elif problem["type"] == "unknown_choice":
+        yield f"{path}.{context['key']}: unknown value '{context['name']}'.{problem['msg']}."
+    elif problem["type"] == "unknown_name":
+        yield f"{path}: unknown value '{given}'.{problem['msg']}."
+    elif problem["type"] == "unusable_choice":
+        yield f"{path}.{context['key']}: {problem['msg']}"
+    elif problem["type"] == "not_chosen":
+        yield f"{path}: {problem['msg']}, not {given!r}."
+    elif problem["type"] == "missing":
+        yield f"{path}: needs a value. {described}".rstrip()
+    elif problem["type"] == "string_pattern_mismatch":
+        yield f"{path}: unknown value '{given}'. {described}"
+    elif problem["type"] in ("model_type", "model_attributes_type"):
+        yield f"{path}: is a section with {', '.join(_section_at(section, parts).model_fields)}, not {given!r}."
+    else:
+        yield f"{path}: {problem['msg']}, got {given!r}. {described}".rstrip()
+
+
+def _section_at(section: type[BaseModel], parts: Sequence[str]) -> type[BaseModel]:
+    """Return the section at a path below another one."""
+    for part in parts:
+        info = section.model_fields.get(part)
+        kind = info.annotation if info else None
+        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else section
+    return section

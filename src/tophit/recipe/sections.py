@@ -1,17 +1,42 @@
-"""The recipe: one typed YAML file that says all of a run. Every field is documented here and only here."""
+"""The recipe: one typed YAML file that says all of a run.
+
+Losses, miners, methods and samplers document their own fields, in their signatures; all others are documented here.
+"""
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
-from tophit.recipe.losses import Loss, ProxyAnchor
-from tophit.recipe.methods import Method, Plain
-from tophit.recipe.miners import Miner, NoMiner
-from tophit.recipe.section import Section
+from tophit.recipe.choosing import Section, chosen, section_of
+from tophit.registry import did_you_mean, is_known, names
 
-_METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*)"
+if TYPE_CHECKING:  # sections of the registry: their fields are not known before it is read
+    Loss = Miner = Method = Batches = Any
+else:
+    Loss = Annotated[SerializeAsAny[Section], chosen("loss", "proxy-anchor", peers=True)]
+    Miner = Annotated[SerializeAsAny[Section], chosen("miner", "none", peers=True)]
+    Method = Annotated[SerializeAsAny[Section], chosen("method", "plain")]
+    Batches = Annotated[SerializeAsAny[Section], chosen("sampler", "balanced", key="sampler")]
+CHOSEN = {"loss": "loss", "miner": "miner", "method": "method", "batches": "sampler"}
+"""The recipe's sections that are chosen by name, and the kind of what is chosen."""
+
+
+def _known(kind: str) -> AfterValidator:
+    """Refuse a name that the registry does not know."""
+
+    def check(name: str) -> str:
+        if not is_known(kind, name):
+            hint = f"{did_you_mean(name, names(kind))} Choices: {', '.join(names(kind))}"
+            raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
+        return name
+
+    return AfterValidator(check)
+
+
+_METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*|[\w.]+:\w+(@[1-9][0-9]*)?)"
 _PAPER_METRIC = rf"(NMI|F1|([a-z]+/)?{_METRIC})"
 
 
@@ -22,7 +47,7 @@ class Data(Section):
         description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or "
         "a feature file (.npz)."
     )
-    set: Literal["cub200", "cars196", "sop", "vehicleid", "inaturalist", "inshop"] | None = Field(
+    set: Annotated[str, _known("set")] | None = Field(
         default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
     )
     partial: bool = Field(
@@ -67,7 +92,7 @@ class Data(Section):
 class Embedder(Section):
     """What to train."""
 
-    backbone: str = Field(
+    backbone: Annotated[str, _known("backbone")] = Field(
         default="efficientnet-lite0",
         description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
         "timm/NAME, torchvision/NAME or hf/NAME where that library is installed. Of a feature file: features/LENGTH, "
@@ -114,26 +139,6 @@ class Embedder(Section):
         if value == "head" and info.data.get("dim", 1) is None:
             raise ValueError("Without dim there is no head to train")
         return value
-
-
-class Batches(Section):
-    """Which images form a batch."""
-
-    sampler: Literal["balanced", "random"] = Field(
-        default="balanced", description="'balanced': classes x per_class images; 'random': size images."
-    )
-    classes: int = Field(default=32, ge=1, description="Classes in a balanced batch.")
-    per_class: int = Field(default=4, ge=1, description="Images of each class in a balanced batch.")
-    repeat_small_classes: bool = Field(
-        default=False, description="Fill groups up to per_class, repeating images of classes smaller than that."
-    )
-    size: int = Field(default=128, ge=1, description="Images in a random batch.")
-    chunk: int | None = Field(
-        default=None,
-        ge=1,
-        description="Most images that pass through the embedder at once; a larger batch takes its memory and the same "
-        "gradients, the embedder running twice. Of each process.",
-    )
 
 
 class Memory(Section):
@@ -303,10 +308,10 @@ class Recipe(Section):
     )
     data: Data
     embedder: Embedder = Embedder()
-    loss: Loss = ProxyAnchor()
-    miner: Miner = NoMiner()
-    method: Method = Plain()
-    batches: Batches = Batches()
+    loss: Loss = Field(default_factory=lambda: section_of("loss", "proxy-anchor")())
+    miner: Miner = Field(default_factory=lambda: section_of("miner", "none")())
+    method: Method = Field(default_factory=lambda: section_of("method", "plain")())
+    batches: Batches = Field(default_factory=lambda: section_of("sampler", "balanced")())
     memory: Memory = Memory()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()

@@ -31,8 +31,8 @@ from tophit.report.query_pages import TopK
 from tophit.report.style import has_matplotlib, import_matplotlib
 from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
-from tophit.training.rows import has_pairs
 from tophit.training.run import Run, advantage_of, data_of_run
+from tophit.training.run_rows import has_pairs
 
 
 @dataclass(frozen=True)

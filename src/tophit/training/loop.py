@@ -5,6 +5,7 @@ import shlex
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +20,17 @@ from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
+from tophit.training.building import build_method, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
-from tophit.training.ema import WeightAverage
-from tophit.training.embedders import make_embedder
 from tophit.training.evaluate import metrics_of_vectors
-from tophit.training.given_features import with_given_features
 from tophit.training.log import Log
-from tophit.training.methods import build_method
-from tophit.training.optimizer import rate_factor
+from tophit.training.optimizer import WeightAverage, rate_factor
 from tophit.training.papers import beside_paper, cluster_metrics, drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import count_centres, save_proxies
-from tophit.training.rows import has_pairs, rows_of
 from tophit.training.run import Run
-from tophit.training.sharding import shared_embeddings
-from tophit.training.sources import BadImages, FeatureSource, ImageSource
-from tophit.training.stopping import Stop, stop_signals
+from tophit.training.run_rows import has_pairs, rows_of
+from tophit.training.sources import BadImages, FeatureSource, ImageSource, shared_embeddings
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
@@ -116,16 +112,17 @@ class _Training:
             self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
 
     def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
+        deal = partial(make_sampler, self.recipe)
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(self.recipe, self.embedder, train, self.selection, self.bad, progress, self.stepper)
-        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.stepper)
+            return FeatureSource(self.embedder, train, self.selection, self.bad, progress, self.stepper, deal)
+        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.stepper, deal)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
         try:
             interrupts.check()
-            with stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
+            with interrupts.stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
                 while self.position.epoch < self.recipe.schedule.epochs and not self._is_patience_over():
                     self._learn_epoch(stop)
             result = self._result()
@@ -163,7 +160,7 @@ class _Training:
         patience = self.recipe.schedule.patience
         return patience is not None and self.selects and self.position.worse >= patience
 
-    def _learn_epoch(self, stop: Stop) -> None:
+    def _learn_epoch(self, stop: interrupts.Stop) -> None:
         position = self.position
         self._set_modes()
         self.method.begin_epoch(position.epoch)

@@ -17,7 +17,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
-from tophit.training.rows import data_of
+from tophit.training.run_rows import data_of
 
 
 @dataclass(frozen=True)

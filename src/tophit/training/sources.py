@@ -1,4 +1,7 @@
-"""Where a training step's inputs come from: images read again each epoch, or cached features of a frozen backbone."""
+"""Where a training step's inputs come from: images read again each epoch, or cached features of a frozen backbone.
+
+Rows are embedded by all processes together: each takes a block, all get the whole, the same as of one process.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,20 +12,22 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from tophit.batches import BalancedBatchSampler, RandomBatchSampler, RepresentativeBatchSampler
+from tophit.batches import BatchSampler
 from tophit.data.dataset import Batch, ImageDataset, ImageLoader, collate, normalised
-from tophit.data.manifest import Manifest
-from tophit.embedding.rows import EmbeddedRows
-from tophit.errors import TophitError, UsageError
+from tophit.data.manifest import ImageRow, Manifest
+from tophit.embedding.features import cached_features
+from tophit.embedding.rows import EmbeddedRows, embed_rows
+from tophit.errors import TophitError
 from tophit.images.decoded import decoded_cache
 from tophit.images.views import Augmentation
 from tophit.methods import Stepper, TrainingBatch
 from tophit.models.embedder import Embedder
+from tophit.models.runtimes import Features
 from tophit.progress import Progress
 from tophit.recipe import Recipe
-from tophit.training.sharding import shared_embeddings, shared_features
 
-Sampler = BalancedBatchSampler | RandomBatchSampler | RepresentativeBatchSampler
+_BATCH = 64  # blocks are whole batches of the loader, so that every image is computed beside the same others
+MakeSampler = Callable[[Sequence[int]], BatchSampler]
 
 
 class BadImages:
@@ -49,7 +54,7 @@ class BadImages:
 class Source(Protocol):
     """Gives a training loop its batches, and the vectors of the validation rows."""
 
-    sampler: Sampler
+    sampler: BatchSampler
     classes: int
     class_names: list[str]  # in the order of the class numbers
 
@@ -78,28 +83,17 @@ class Source(Protocol):
         ...
 
 
-def make_sampler(recipe: Recipe, labels: Sequence[int]) -> Sampler:
-    """Return the batch sampler the recipe names."""
-    batches, method = recipe.batches, recipe.method
-    if method.name == "projection":
-        if batches.sampler != "balanced" or batches.repeat_small_classes:
-            raise UsageError(
-                "batches: the method projection makes batches of classes x per_class images without repeats; "
-                "set batches.sampler to balanced and leave out batches.repeat_small_classes."
-            )
-        size = batches.classes, batches.per_class
-        return RepresentativeBatchSampler(labels, *size, recipe.seed, method.rho, method.steps, method.hncm)
-    if batches.sampler == "random":
-        return RandomBatchSampler(len(labels), batches.size, recipe.seed)
-    return BalancedBatchSampler(labels, batches.classes, batches.per_class, recipe.seed, batches.repeat_small_classes)
-
-
-def row_batches(sampler: Sampler, epoch: int, first: int) -> Iterator[list[int]]:
+def row_batches(sampler: BatchSampler, epoch: int, first: int) -> Iterator[list[int]]:
     """Yield the rows of an epoch's batches from number ``first`` on, each drawn when it is asked for."""
     sampler.epoch = epoch
-    if isinstance(sampler, RepresentativeBatchSampler):  # its state stands at ``first`` already
+    if is_stream(sampler):  # its state stands at ``first`` already
         return islice(sampler, len(sampler) - first)
     return islice(sampler, first, None)
+
+
+def is_stream(sampler: BatchSampler) -> bool:
+    """Say whether a sampler's batches depend on what was learned before them, so that none is drawn ahead."""
+    return getattr(sampler, "is_stream", False)
 
 
 class FeatureSource:
@@ -107,13 +101,13 @@ class FeatureSource:
 
     def __init__(
         self,
-        recipe: Recipe,
         embedder: Embedder,
         train: Manifest,
         validation: Manifest,
         bad: BadImages,
         progress: Progress | None,
         stepper: Stepper,
+        make_sampler: MakeSampler,
     ) -> None:
         features = shared_features(stepper, embedder, train.rows, progress)
         for row, reason in features.bad.items():
@@ -127,7 +121,7 @@ class FeatureSource:
         self.class_names = names.tolist()
         self.classes = len(names)
         self.labels = torch.from_numpy(labels).to(embedder.device)
-        self.sampler = make_sampler(recipe, labels.tolist())
+        self.sampler = make_sampler(labels.tolist())
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of features from number ``first`` on."""
@@ -162,7 +156,7 @@ class FeatureSource:
 
 
 class ImageSource:
-    """Images read and augmented anew each epoch, for training the whole network."""
+    """Images read and augmented again each epoch, for training the whole network."""
 
     def __init__(
         self,
@@ -172,6 +166,7 @@ class ImageSource:
         validation: Manifest,
         bad: BadImages,
         stepper: Stepper,
+        make_sampler: MakeSampler,
     ) -> None:
         self.stepper = stepper
         self.embedder = embedder
@@ -189,7 +184,7 @@ class ImageSource:
         self.class_names = names.tolist()
         self.classes = len(names)
         self.labels = torch.from_numpy(labels)
-        self.sampler = make_sampler(recipe, labels.tolist())
+        self.sampler = make_sampler(labels.tolist())
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of images from number ``first`` on; the stepper moves them to its device."""
@@ -211,13 +206,13 @@ class ImageSource:
 
     def _read(self, epoch: int, first: int) -> Iterator[Batch]:
         rows = row_batches(self.sampler, epoch, first)
-        if not isinstance(self.sampler, RepresentativeBatchSampler):
+        if not is_stream(self.sampler):
             yield from self.loader.read([self.stepper.part_of(batch) for batch in rows], epoch)
             return
         # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
-                drawn = self.sampler.drawn  # a representative gets a new random view in every batch
+                drawn = getattr(self.sampler, "drawn", epoch)  # a representative gets a new random view in every batch
                 keys = [(drawn, row) for row in self.stepper.part_of(batch)]
                 read = collate(list(pool.map(self.dataset.__getitem__, keys)))
                 yield normalised(read, self.dataset.preprocessing)
@@ -243,3 +238,45 @@ class ImageSource:
         self.loader.close()
         if self.cache is not None:
             self.cache.close()
+
+
+def shared_embeddings(
+    stepper: Stepper, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None, final: bool = True
+) -> EmbeddedRows:
+    """Embed rows; see ``embed_rows``."""
+
+    def embed(part: Sequence[ImageRow]) -> tuple[np.ndarray, list[int], dict[int, str]]:
+        found = embed_rows(embedder, part, progress, final, total=len(rows))
+        return found.vectors, found.rows, found.bad
+
+    return EmbeddedRows(*_shared(stepper, rows, embed))
+
+
+def shared_features(
+    stepper: Stepper, embedder: Embedder, rows: Sequence[ImageRow], progress: Progress | None = None
+) -> Features:
+    """Return pooled features of rows; see ``cached_features``."""
+
+    def compute(part: Sequence[ImageRow]) -> tuple[np.ndarray, list[int], dict[int, str]]:
+        found = cached_features(embedder, part, progress, total=len(rows))
+        return found.values, found.rows, found.bad
+
+    return Features(*_shared(stepper, rows, compute))
+
+
+def _shared(
+    stepper: Stepper,
+    rows: Sequence[ImageRow],
+    compute: Callable[[Sequence[ImageRow]], tuple[np.ndarray, list[int], dict[int, str]]],
+) -> tuple[np.ndarray, list[int], dict[int, str]]:
+    if stepper.world == 1:
+        return compute(rows)
+    blocks = -(-len(rows) // _BATCH)
+    first, last = (_BATCH * (blocks * rank // stepper.world) for rank in (stepper.rank, stepper.rank + 1))
+    values, good, bad = compute(rows[first:last])
+    parts = stepper.gather_objects((values, [first + i for i in good], {first + i: why for i, why in bad.items()}))
+    return (
+        np.concatenate([part[0] for part in parts]),
+        [row for part in parts for row in part[1]],
+        {row: why for part in parts for row, why in part[2].items()},
+    )

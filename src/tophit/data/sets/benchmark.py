@@ -1,10 +1,17 @@
-"""What is known of a benchmark set: its name, archives, licence, the counts its papers publish, and its reader."""
+"""Benchmark sets: what is known of each, and the one way to read them from an original archive."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from tophit.data.manifest import ImageRow
+from tophit.data.manifest import ImageRow, Manifest
+from tophit.data.sets.layout import find_folder
+from tophit.errors import TophitError, UsageError
+from tophit.registry import find, register
+
+Reader = Callable[[Path, bool], list[ImageRow]]
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,59 @@ class BenchmarkSet:
     archives: str
     licence: str
     counts: Sequence[Count]
-    read: Callable[[Path, bool], list[ImageRow]] = field(repr=False)
+    read: Reader = field(repr=False)
     boxes: bool = False  # whether the set has boxes
+
+
+def benchmark_set(name: str, **facts: Any) -> Callable[[Reader], Reader]:
+    """Register the decorated reader as a benchmark set; ``facts`` are the other fields of ``BenchmarkSet``."""
+
+    def add(read: Reader) -> Reader:
+        return register("set", name, benchmark=BenchmarkSet(name, read=read, **facts))(read)
+
+    return add
+
+
+def set_named(name: str) -> BenchmarkSet:
+    """Return a set by its name."""
+    found = find("set", name).told().get("benchmark")
+    if found is None:
+        raise UsageError(
+            f"The set '{name}' is not registered: decorate its reader with tophit.data.sets.benchmark_set."
+        )
+    return found
+
+
+def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = False) -> Manifest:
+    """Return the manifest of a benchmark set, unpacked in or directly below ``root``, with its standard split.
+
+    Missing images, and counts other than those published, are errors; with ``partial`` the images that are there are
+    taken. ``boxes`` crops every image to its object, where the set has boxes.
+    """
+    chosen = set_named(name)
+    if boxes and not chosen.boxes:
+        raise UsageError(f"{chosen.title} has no boxes.")
+    folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
+    rows = chosen.read(folder, boxes)
+    there = [row for row in rows if os.path.isfile(row.path)]
+    if len(there) < len(rows) and not (partial and there):
+        raise _missing_images(chosen, rows, there, partial)
+    differences = count_differences(chosen.counts, rows, strict=True)
+    if differences and not partial:
+        raise TophitError(
+            f"{chosen.title} in {folder} is not the whole set. {'. '.join(differences)}. "
+            "To go on with what is there: --partial, or data.partial=true in a recipe."
+        )
+    return Manifest(tuple(there), str(folder))
+
+
+def _missing_images(chosen: BenchmarkSet, rows: list[ImageRow], there: list[ImageRow], partial: bool) -> TophitError:
+    first = next(row.path for row in rows if not os.path.isfile(row.path))
+    hint = "" if partial else " To go on without them: --partial, or data.partial=true in a recipe."
+    return TophitError(
+        f"{chosen.title}: {len(rows) - len(there):,} of {len(rows):,} images are missing, the first is {first}. "
+        f"They come with {chosen.archives}.{hint}"
+    )
 
 
 def rows_of_part(rows: Sequence[ImageRow], part: str) -> list[ImageRow]:

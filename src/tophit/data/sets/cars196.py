@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tophit.data.manifest import ImageRow
-from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.benchmark import Count, benchmark_set
 from tophit.data.sets.layout import first_existing
 from tophit.errors import TophitError
 from tophit.images.decode import Box
@@ -16,7 +16,16 @@ _OLD, _DEVKIT = "cars_annos.mat", "devkit/cars_train_annos.mat"
 _TEST = "cars_test_annos_withlabels.mat"
 
 
-def _read(root: Path, boxes: bool) -> list[ImageRow]:
+@benchmark_set(
+    "cars196",
+    title="Cars196",
+    marker=f"{_OLD}|{_DEVKIT}|cars_train_annos.mat",
+    archives="car_ims.tgz with cars_annos.mat, or car_devkit.tgz, cars_train.tgz, cars_test.tgz and " + _TEST,
+    licence="non-commercial research",
+    counts=(Count("train", 98, 8_054), Count("test", 98, 8_131)),
+    boxes=True,
+)
+def cars196(root: Path, boxes: bool) -> list[ImageRow]:
     """Read the single annotation file if it is there (images in car_ims/), else the devkit's two."""
     if (root / _OLD).is_file():
         content = _load(root / _OLD)
@@ -69,15 +78,3 @@ def _row(path: Path, annotation: Any, names: list[str], boxes: bool) -> ImageRow
         box = float(a.bbox_x1) - 1, float(a.bbox_y1) - 1, float(a.bbox_x2), float(a.bbox_y2)
     split = "train" if kind <= _LAST_TRAINING_CLASS else "test"
     return ImageRow(path, f"{kind:03d} {names[kind - 1]}", split, box=box)
-
-
-CARS196 = BenchmarkSet(
-    name="cars196",
-    title="Cars196",
-    marker=f"{_OLD}|{_DEVKIT}|cars_train_annos.mat",
-    archives="car_ims.tgz with cars_annos.mat, or car_devkit.tgz, cars_train.tgz, cars_test.tgz and " + _TEST,
-    licence="non-commercial research",
-    counts=(Count("train", 98, 8_054), Count("test", 98, 8_131)),
-    read=_read,
-    boxes=True,
-)

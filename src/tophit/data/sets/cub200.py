@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tophit.data.manifest import ImageRow
-from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.benchmark import Count, benchmark_set
 from tophit.data.sets.layout import number, numbers, table
 from tophit.errors import TophitError
 from tophit.images.decode import Box
@@ -12,7 +12,16 @@ _ARCHIVE = "CUB_200_2011.tgz"
 _LAST_TRAINING_CLASS = 100
 
 
-def _read(root: Path, boxes: bool) -> list[ImageRow]:
+@benchmark_set(
+    "cub200",
+    title="CUB-200-2011",
+    marker="images.txt",
+    archives=_ARCHIVE,
+    licence="non-commercial research and education",
+    counts=(Count("train", 100, 5_864), Count("test", 100, 5_924)),
+    boxes=True,
+)
+def cub200(root: Path, boxes: bool) -> list[ImageRow]:
     """Join the tables by their image ids, which count from 1."""
     class_of = dict(table(root / "image_class_labels.txt", 2, _ARCHIVE))
     name_of = dict(table(root / "classes.txt", 2, _ARCHIVE))
@@ -34,15 +43,3 @@ def _boxes(path: Path) -> dict[str, Box]:
         left, top, width, height = numbers(values, path)
         found[image] = max(0.0, left), max(0.0, top), left + width, top + height
     return found
-
-
-CUB200 = BenchmarkSet(
-    name="cub200",
-    title="CUB-200-2011",
-    marker="images.txt",
-    archives=_ARCHIVE,
-    licence="non-commercial research and education",
-    counts=(Count("train", 100, 5_864), Count("test", 100, 5_924)),
-    read=_read,
-    boxes=True,
-)

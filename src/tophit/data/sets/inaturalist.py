@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tophit.data.manifest import ImageRow
-from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.benchmark import Count, benchmark_set
 from tophit.data.sets.layout import table
 from tophit.errors import TophitError
 
@@ -13,7 +13,15 @@ _SPLITS = "Inat_dataset_splits.zip (the split files that the Smooth-AP repositor
 _JSON = "{0}2018.json.tar.gz"
 
 
-def _read(root: Path, boxes: bool) -> list[ImageRow]:
+@benchmark_set(
+    "inaturalist",
+    title="iNaturalist 2018",
+    marker="train2018.json",
+    archives=f"{_IMAGES}, {_JSON.format('train')}, {_JSON.format('val')} and {_SPLITS}",
+    licence="non-commercial research and education; each photo has its own",
+    counts=(Count("train", 5_690, 325_846), Count("test", 2_452, 136_093)),
+)
+def inaturalist(root: Path, boxes: bool) -> list[ImageRow]:
     """Follow the split's lines, paths such as train_val2018/Aves/3007/NAME.jpg; labels come from the annotations."""
     species_of, names = _annotations(root)
     rows = []
@@ -44,14 +52,3 @@ def _annotations(root: Path) -> tuple[dict[str, int], dict[int, str]]:
         except (ValueError, KeyError, TypeError) as error:
             raise TophitError(f"{path} does not hold iNaturalist's annotations: {error!r}.") from error
     return species_of, names
-
-
-INATURALIST = BenchmarkSet(
-    name="inaturalist",
-    title="iNaturalist 2018",
-    marker="train2018.json",
-    archives=f"{_IMAGES}, {_JSON.format('train')}, {_JSON.format('val')} and {_SPLITS}",
-    licence="non-commercial research and education; each photo has its own",
-    counts=(Count("train", 5_690, 325_846), Count("test", 2_452, 136_093)),
-    read=_read,
-)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tophit.data.manifest import ImageRow
-from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.benchmark import Count, benchmark_set
 from tophit.data.sets.layout import first_existing, number, numbers, table
 from tophit.errors import TophitError
 from tophit.images.decode import Box
@@ -13,7 +13,16 @@ _PARTS = {"train": ("train", "both"), "query": ("test", "query"), "gallery": ("t
 _HEADER = 2  # the number of images, then the names of the columns
 
 
-def _read(root: Path, boxes: bool) -> list[ImageRow]:
+@benchmark_set(
+    "inshop",
+    title="In-Shop",
+    marker="Eval/list_eval_partition.txt|list_eval_partition.txt",
+    archives=_ARCHIVE,
+    licence="non-commercial research",
+    counts=(Count("train", 3_997, 25_882), Count("query", 3_985, 14_218), Count("gallery", 3_985, 12_612)),
+    boxes=True,
+)
+def inshop(root: Path, boxes: bool) -> list[ImageRow]:
     """Lines are image_name item_id evaluation_status; image names start with img/."""
     listed = first_existing(root, "Eval/list_eval_partition.txt", "list_eval_partition.txt", archive=_ARCHIVE)
     images = first_existing(root, "Img/img", "img", archive=f"img.zip of {_ARCHIVE}").parent
@@ -38,15 +47,3 @@ def _boxes(root: Path) -> dict[str, Box]:
         if x1 < x2 and y1 < y2:
             found[name] = x1, y1, x2, y2
     return found
-
-
-IN_SHOP = BenchmarkSet(
-    name="inshop",
-    title="In-Shop",
-    marker="Eval/list_eval_partition.txt|list_eval_partition.txt",
-    archives=_ARCHIVE,
-    licence="non-commercial research",
-    counts=(Count("train", 3_997, 25_882), Count("query", 3_985, 14_218), Count("gallery", 3_985, 12_612)),
-    read=_read,
-    boxes=True,
-)

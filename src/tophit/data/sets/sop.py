@@ -3,13 +3,21 @@
 from pathlib import Path
 
 from tophit.data.manifest import ImageRow
-from tophit.data.sets.benchmark import BenchmarkSet, Count
+from tophit.data.sets.benchmark import Count, benchmark_set
 from tophit.data.sets.layout import table
 
 _ARCHIVE = "Stanford_Online_Products.zip"
 
 
-def _read(root: Path, boxes: bool) -> list[ImageRow]:
+@benchmark_set(
+    "sop",
+    title="Stanford Online Products",
+    marker="Ebay_train.txt",
+    archives=_ARCHIVE,
+    licence="none stated; photos of eBay's sellers, for research",
+    counts=(Count("train", 11_318, 59_551), Count("test", 11_316, 60_502)),
+)
+def sop(root: Path, boxes: bool) -> list[ImageRow]:
     """Lines are image_id class_id super_class_id path, under a header."""
     rows = []
     for split in ("train", "test"):
@@ -17,14 +25,3 @@ def _read(root: Path, boxes: bool) -> list[ImageRow]:
             kind = path.split("/")[0].removesuffix("_final")
             rows.append(ImageRow(root / path, label, split, metadata={"super_class": kind}))
     return rows
-
-
-SOP = BenchmarkSet(
-    name="sop",
-    title="Stanford Online Products",
-    marker="Ebay_train.txt",
-    archives=_ARCHIVE,
-    licence="none stated; photos of eBay's sellers, for research",
-    counts=(Count("train", 11_318, 59_551), Count("test", 11_316, 60_502)),
-    read=_read,
-)

@@ -1,0 +1,126 @@
+"""Sections chosen by name: what the registry knows of a loss, miner, method or sampler becomes a section of the recipe.
+
+A bare name stands for a section, ``package.module:Name`` for something from outside, and ``pml/NAME`` for a class of
+pytorch-metric-learning, whose arguments stand beside the name.
+"""
+
+import inspect
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_serializer
+from pydantic_core import PydanticCustomError
+
+from tophit.errors import UsageError
+from tophit.registry import Foreign, did_you_mean, entries, find, is_known, names
+
+PEER = "pml/"
+
+
+class Section(BaseModel):
+    """A part of the recipe; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, arbitrary_types_allowed=True)
+
+
+class Peer(Section):
+    """A class of pytorch-metric-learning; the section's other keys are its arguments, plain values only."""
+
+    name: str = Field(description="A class of pytorch-metric-learning, which must be installed.")
+    arguments: dict[str, Any] = Field(default={}, description="Its arguments; written as keys beside name.")
+
+    @model_serializer
+    def _as_written(self) -> dict[str, Any]:
+        return {"name": self.name, **self.arguments}
+
+
+def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> BeforeValidator:
+    """Read a section whose ``key`` names something registered, a bare name, or a section without a name."""
+
+    def read(value: Any) -> Any:
+        if isinstance(value, Section):
+            return value
+        if value is None or isinstance(value, str):
+            value = {key: value or default}
+        if not isinstance(value, dict):
+            raise PydanticCustomError("not_chosen", "is a section with a {key} and its fields", {"key": key})
+        value = {key: default, **value}
+        name = str(value[key])
+        if peers and name.startswith(PEER):
+            return Peer(name=name, arguments={each: value[each] for each in value if each != key})
+        if not is_known(kind, name):
+            known = [*names(kind), *([f"{PEER}NAME"] if peers else [])]
+            hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}"
+            raise PydanticCustomError("unknown_choice", "{hint}", {"hint": hint, "key": key, "name": name})
+        try:
+            section = section_of(kind, name)
+        except UsageError as error:
+            raise PydanticCustomError("unusable_choice", "{reason}", {"reason": str(error), "key": key}) from None
+        try:
+            return section.model_validate(value)
+        except ValidationError as error:
+            found = {"problems": error.errors(include_url=False), "section": section}
+            raise PydanticCustomError("in_section", "see its fields", found) from None
+
+    return BeforeValidator(read)
+
+
+@cache
+def section_of(kind: str, name: str) -> type[Section]:
+    """Return the section of something registered: its name, and an option for every parameter that a user may set."""
+    return _batches(name) if kind == "sampler" else _made(kind, name, "name", _fields(kind, name))
+
+
+def _batches(sampler: str) -> type[Section]:
+    """Return the section ``batches``: it keeps the options of every sampler of the package, whichever is chosen."""
+    fields: dict[str, Any] = {}
+    for each in [*names("sampler"), sampler]:
+        fields |= _fields("sampler", each)
+    fields["chunk"] = (
+        int | None,
+        Field(
+            default=None,
+            ge=1,
+            description="Most images that pass through the embedder at once; a larger batch takes its memory and the "
+            "same gradients, the embedder running twice. Of each process.",
+        ),
+    )
+    return _made("sampler", sampler, "sampler", fields)
+
+
+def _made(kind: str, name: str, key: str, fields: dict[str, Any]) -> type[Section]:
+    named: dict[str, Any] = {key: (Literal[name], Field(default=name, description=_WHICH[kind]))}
+    return create_model(name, __base__=Section, __doc__=find(kind, name).summary, **named, **fields)
+
+
+_WHICH = {
+    "loss": "The objective.",
+    "miner": "Which tuples of a batch the loss looks at.",
+    "method": "How a training step is made.",
+    "sampler": "Which images form a batch: balanced, classes x per_class images; random, size images.",
+}
+
+
+def _fields(kind: str, name: str) -> dict[str, Any]:
+    return {
+        option: (_plain(each.annotation), ... if each.default is inspect.Parameter.empty else each.default)
+        for option, each in find(kind, name).options.items()
+    }
+
+
+def _plain(annotation: Any) -> Any:
+    """Return a type as a recipe can hold it: without what only Python can give; any value where nothing is said."""
+    if annotation is inspect.Parameter.empty:
+        return Any
+    if get_origin(annotation) is Annotated:
+        inner, *metadata = get_args(annotation)
+        return Annotated[(_plain(inner), *metadata)]  # type: ignore[return-value]
+    if get_origin(annotation) in (Union, UnionType):
+        return Union[tuple(each for each in get_args(annotation) if each is not Foreign)]  # noqa: UP007
+    return annotation
+
+
+def alternatives(kind: str) -> dict[str, type[Section]]:
+    """Return the sections of everything registered under a kind, by name."""
+    return {entry.name: section_of(kind, entry.name) for entry in entries(kind)}

@@ -1,0 +1,218 @@
+"""From a recipe's sections to what they name: embedder, loss, miner, sampler and method."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from tophit.batches import BatchSampler
+from tophit.data.feature_files import SUFFIX, read_feature_file
+from tophit.errors import UsageError
+from tophit.losses.loss import can
+from tophit.methods import BatchMemory, Method, RunParts, Stepper
+from tophit.methods.method import Miner
+from tophit.models.embedder import Embedder, build_embedder
+from tophit.models.given_features import LIBRARY
+from tophit.recipe import Recipe, Section, make_recipe
+from tophit.recipe.choosing import PEER, Peer
+from tophit.registry import did_you_mean, entries, find
+from tophit.training.devices import choose_device
+from tophit.training.optimizer import make_optimizer
+from tophit.training.sources import Source
+
+_PEER_MODULES = {"loss": "losses", "miner": "miners"}
+
+
+def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:
+    """Build the recipe's embedder as it is before training, with an untrained head or with none."""
+    fields = recipe.embedder
+    dim = fields.dim if head else None
+    embedder = build_embedder(
+        fields.backbone,
+        fields.weights,
+        fields.pooling,
+        fields.p,
+        dim,
+        fields.size,
+        fields.crop,
+        fields.squash,
+        learn_p=fields.learn_p,
+        levels=fields.levels,
+        layer_norm=fields.layer_norm and head,
+    )
+    return embedder.to(device or choose_device(recipe.device))
+
+
+def with_given_features(recipe: Recipe) -> Recipe:
+    """Return the recipe with the backbone ``features/LENGTH`` if its data are a feature file, else as it is."""
+    if not recipe.data.manifest.endswith(SUFFIX):
+        return recipe
+    if recipe.embedder.trainable != "head":
+        raise UsageError(
+            f"embedder.trainable: {recipe.data.manifest} holds features, not images, so only a head can be trained on "
+            "them; write 'head'."
+        )
+    channels = read_feature_file(recipe.data.manifest).channels
+    embedder = recipe.embedder.model_copy(update={"backbone": f"{LIBRARY}{channels}", "pooling": "average"})
+    return recipe.model_copy(update={"embedder": embedder})
+
+
+def build_loss(section: Section, classes: int, dim: int) -> nn.Module:
+    """Return the loss that a recipe's section names, for a number of classes and embeddings of a length.
+
+    A section's fields are the loss's arguments, under the same names.
+    """
+    given = {"num_classes": classes, "embedding_dim": dim, "embedding_size": dim}
+    return build_peer("loss", section, given) if isinstance(section, Peer) else _build("loss", section, given)
+
+
+def build_miner(section: Section, normalize: bool = True) -> Miner | None:
+    """Return a function from embeddings (N, d) and labels (N,) to index tensors, or None if the section says none.
+
+    ``normalize`` says whether distances are of unit vectors, as in the loss that will take the tuples.
+    """
+    if isinstance(section, Peer):
+        return build_peer("miner", section, {})
+    fields = section.model_dump()
+    name = fields.pop("name")
+    if name == "none":
+        return None
+    miner: Any = find("miner", name).load()
+    if inspect.isclass(miner):
+        return cast("Miner", miner(**fields))
+    takes = inspect.signature(miner, follow_wrapped=False).parameters
+    made = partial(miner, **({"normalize": normalize} if "normalize" in takes else {}), **fields)
+    return cast("Miner", made)
+
+
+def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
+    """Return the batches that the recipe's method makes itself, else those of the sampler it names."""
+    batches, fields = recipe.batches, recipe.method.model_dump()
+    method = find("method", fields.pop("name")).load()
+    if method.make_sampler.__func__ is not Method.make_sampler.__func__:
+        if batches.sampler != "balanced" or batches.repeat_small_classes:
+            raise UsageError(
+                f"batches: the method {recipe.method.name} makes batches of classes x per_class images without "
+                "repeats; set batches.sampler to balanced and leave out batches.repeat_small_classes."
+            )
+        return method.make_sampler(labels, batches.classes, batches.per_class, recipe.seed, **fields)
+    given = {"labels": labels, "images": len(labels), "seed": recipe.seed}
+    return _build("sampler", batches, given, key="sampler")
+
+
+def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: Stepper) -> Method:
+    """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
+    loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
+    fields = recipe.method.model_dump()
+    kind: type[Method] = find("method", fields.pop("name")).load()
+    _check_what_goes_together(recipe, kind, loss)
+    parts = RunParts(
+        embed=embed_for(loss, source),
+        embed_unit=source.embed,
+        loss=loss,
+        make_optimizer=partial(make_optimizer, recipe, embedder),
+        make_loss=lambda name: _another_loss(recipe, name, source.classes, embedder),
+        sampler=source.sampler,
+        miner=build_miner(recipe.miner, getattr(loss, "normalize", True)),
+        memory=_memory(recipe),
+        classes=source.classes,
+        dim=embedder.dim,
+        device=embedder.device,
+        stepper=stepper,
+    )
+    return kind.for_run(parts, **fields)
+
+
+def embed_for(loss: nn.Module, source: Source) -> Callable:
+    """Return unit vectors for a loss that would normalise anyway, the head's raw output for one that would not."""
+    return source.embed if getattr(loss, "normalize", False) else source.embed_raw
+
+
+def _check_what_goes_together(recipe: Recipe, method: type[Method], loss: nn.Module) -> None:
+    """Refuse a loss, miner, memory or batches that do not go with the others."""
+    name, compares = recipe.loss.name, getattr(loss, "compares_images", None)
+    if recipe.memory.size and not method.takes_memory:
+        raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
+    if recipe.memory.size and not can(loss, "takes_memory"):
+        raise UsageError(
+            f"memory.size: the loss {name} compares no image with those of other batches; take one of "
+            f"{', '.join(_losses_with('takes_memory'))}, or leave memory out."
+        )
+    if compares and recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1:
+        raise UsageError(
+            f"batches.per_class: the loss {name} compares images of one class, and a batch would hold one of each; set "
+            "it to 2 or more."
+        )
+    if recipe.miner.name != "none" and not method.takes_miner:
+        raise UsageError(f"miner.name: the method {recipe.method.name} chooses its own exemplars; write 'miner: none'.")
+    if recipe.miner.name != "none" and hasattr(loss, "proxies"):
+        raise UsageError(
+            f"miner.name: the loss {name} compares images with proxies, not with each other, so there is nothing to "
+            "mine; write 'miner: none' or take another loss."
+        )
+    if method.needs_triplets and not can(loss, "takes_triplets"):
+        raise UsageError(
+            f"loss.name: the method {recipe.method.name} feeds triplets to the loss, and {name} takes none; take one "
+            f"of {', '.join(_losses_with('takes_triplets'))}."
+        )
+
+
+def _losses_with(ability: str) -> list[str]:
+    return [entry.name for entry in entries("loss") if getattr(entry.load(), ability, False)]
+
+
+def _memory(recipe: Recipe) -> BatchMemory | None:
+    section = recipe.memory
+    return BatchMemory(section.size, section.start, section.weight) if section.size else None
+
+
+def _another_loss(recipe: Recipe, name: str, classes: int, embedder: Embedder) -> nn.Module:
+    section = make_recipe({**recipe.model_dump(), "loss": name}).loss
+    return build_loss(section, classes, embedder.dim).to(embedder.device)
+
+
+def _build(kind: str, section: Section, given: Mapping[str, Any], key: str = "name") -> Any:
+    """Make what a section names: its options are the arguments, and ``given`` where the signature asks for it."""
+    fields = section.model_dump()
+    entry = find(kind, fields[key])
+    make = entry.load()
+    takes = inspect.signature(make).parameters
+    known = {name: value for name, value in given.items() if name in takes}
+    return make(**known, **{name: fields[name] for name in entry.options})
+
+
+def build_peer(part: str, section: Peer, known: Mapping[str, Any]) -> nn.Module:
+    """Return the loss or miner that a recipe's section ``part`` names, as ``pml/NAME`` with its arguments.
+
+    ``known`` are arguments that follow from the run, given where the class takes them and the recipe does not say.
+    """
+    kind_name = section.name.removeprefix(PEER)
+    try:
+        module = importlib.import_module(f"pytorch_metric_learning.{_PEER_MODULES[part]}")
+    except ImportError as error:
+        raise UsageError(
+            f"{part}.name: pml/{kind_name} needs pytorch-metric-learning: pip install pytorch-metric-learning."
+        ) from error
+    names = [name for name, value in vars(module).items() if inspect.isclass(value)]
+    if kind_name not in names:
+        hint = (
+            did_you_mean(f"{PEER}{kind_name}", [f"{PEER}{each}" for each in names])
+            or f" There are: {', '.join(sorted(names))}."
+        )
+        raise UsageError(f"{part}.name: pytorch-metric-learning has no {part} '{kind_name}'.{hint}")
+    kind = getattr(module, kind_name)
+    given = {name: known[name] for name in inspect.signature(kind).parameters if name in known}
+    try:
+        return kind(**{**given, **section.arguments})
+    except Exception as error:  # its constructors raise several types for a wrong argument
+        takes = ", ".join(_parameters(kind)) or "none of its own"
+        raise UsageError(f"{part}: pml/{kind_name} refused its arguments: {error}. It takes: {takes}.") from error
+
+
+def _parameters(kind: type) -> list[str]:
+    names = inspect.signature(kind).parameters
+    return [name for name, parameter in names.items() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
