@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from tophit.search import Index
@@ -71,12 +72,14 @@ class MilvusServer:
         end = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
+                break
             code = self.process.poll()
             if code is not None or time.monotonic() > end:
                 log = (self.folder / "log").read_text()
                 raise RuntimeError(f"milvus-lite does not start (exit code {code}):\n{log}")
             time.sleep(0.1)
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:  # it listens before it answers
+            grpc.channel_ready_future(channel).result(timeout=60)
 
     def kill_and_restart(self) -> None:
         self.process.kill()

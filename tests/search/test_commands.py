@@ -131,5 +131,5 @@ def test_the_help_of_index_lists_the_backends(tophit: Run) -> None:
     assert "local, milvus, pgvector, or package.module:Name" in told
     assert "pgvector: exact, hnsw" in told
     assert "postgresql://user@host/database" in told
-    with pytest.raises(UsageError, match=r"no backend 'milvs'. Did you mean 'milvus'"):
+    with pytest.raises(UsageError, match=r"no search backend 'milvs'. Did you mean 'milvus'"):
         tophit("index", "icons", "--run", "small", "--out", "never", "--backend", "milvs")

@@ -120,7 +120,7 @@ def test_more_results_than_items_an_empty_index_and_wrong_calls(tmp_path: Path) 
         index.count({"a": {"like": 1}})
     with pytest.raises(UsageError, match="dim is a whole number"):
         Index.create(tmp_path / "none", 0)
-    with pytest.raises(UsageError, match=r"no backend 'x'.*Choices: local"):
+    with pytest.raises(UsageError, match=r"no search backend 'x'.*Choices: local"):
         Index.create(tmp_path / "none", 4, backend="x")
     assert len(index) == 3
 
