@@ -43,9 +43,10 @@ test: $(VENV)/.installed-dev browser ## Run the tests
 test-slow: $(VENV)/.installed-dev browser ## Run the tests that take minutes
 	$(BIN)/python -m pytest -m slow -n 0
 
-lint: $(VENV)/.installed-dev ## Check format, lint and types
+lint: $(VENV)/.installed-dev ## Check format, lint, layers and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 
 format: $(VENV)/.installed-dev ## Format and mend what ruff can

@@ -93,8 +93,8 @@ def _head(sets: list[Set]) -> list[str]:
         "# The papers' claims, on data that can be run here",
         "",
         "Each of the five papers says that its method beats others. This page tests those sentences with many seeds on "
-        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/recipes.md` has recipes for "
-        "those): backbone, resolution and training differ, as said below each table.",
+        "four sets, all on a CPU. It is not a reproduction of the papers' tables (`docs/reference/recipes.md` has "
+        "recipes for those): backbone, resolution and training differ, as said below each table.",
         "",
         "Made by this command, which continues where it was stopped (`--report-only` writes the page from what is "
         "there); every number below comes from it, but for those of longer runs, which name their own command:",
@@ -120,7 +120,7 @@ def _head(sets: list[Set]) -> list[str]:
         "Losses have the papers' settings. A head's learning rate is the better of two for each candidate, by MAP@R on "
         "20% of the training classes; the small net has one rate for all. The last epoch is measured once on the test "
         "classes. A difference is taken seed by seed and class by class; its 95% interval is over seeds and classes "
-        "(`docs/compare.md`), with one seed over classes alone, and then no claim is decided.",
+        "(`docs/guides/compare.md`), with one seed over classes alone, and then no claim is decided.",
         "",
         "Not blind on CUB-200-2011: a first configuration (128 dimensions, lower rates) was seen on its test classes "
         "before these dimensions and the two rates were set. That one seed decides nothing was settled after a first "

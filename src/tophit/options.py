@@ -4,12 +4,10 @@ The registry evaluates the annotations of the package's own files with these nam
 files. ``Annotated[Positive, Doc("Scale of the similarities.")]`` is a number above 0 with its description.
 """
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
-from pydantic_core import PydanticCustomError
-
-from tophit.registry import did_you_mean, is_known, names
 
 __all__ = [
     "Annotated",
@@ -23,6 +21,7 @@ __all__ = [
     "OnUnitVectors",
     "Positive",
     "ProxyCount",
+    "Registered",
     "Regularizer",
     "RestOf",
     "Softness",
@@ -60,14 +59,15 @@ def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
     return AfterValidator(check)
 
 
-def _loss_or_same(name: str) -> str:
-    if name != "same" and not is_known("loss", name):
-        hint = f"{did_you_mean(name, names('loss'))} Choices: same, {', '.join(names('loss'))}"
-        raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
-    return name
+@dataclass(frozen=True)
+class Registered:
+    """Marks an option that names something registered; ``also`` are words beside the names."""
+
+    kind: str
+    also: tuple[str, ...] = ()
 
 
-LossOrSame = Annotated[str, AfterValidator(_loss_or_same)]
+LossOrSame = Annotated[str, Registered("loss", ("same",))]
 ProxyCount = Annotated[
     int | Literal["auto"],
     BeforeValidator(_check_proxies),

@@ -24,6 +24,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
+from tophit import options
 from tophit.errors import UsageError
 
 Target = TypeVar("Target", bound=Callable[..., Any])
@@ -339,8 +340,6 @@ class _Words(dict[str, Any]):
     """The names that annotations of the package are made of: those of tophit.options, Python's own, else Foreign."""
 
     def __init__(self) -> None:
-        from tophit import options
-
         super().__init__(vars(options))
 
     def __missing__(self, name: str) -> Any:

@@ -119,7 +119,7 @@ def test_a_metric_that_does_not_exist_is_refused() -> None:
 
 @pytest.mark.parametrize("name", OF_PAPERS)
 def test_the_docs_table_has_the_recipes_numbers(name: str) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "recipes.md").read_text()
     (line,) = (line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
     recipe = read_recipe(name, data="x")
     assert all(f"{metric} {value:g}" in line for metric, value in recipe.paper.metrics.items())

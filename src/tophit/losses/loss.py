@@ -53,8 +53,8 @@ def _checked(make: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def can(loss: nn.Module, ability: Literal["takes_memory", "takes_triplets"]) -> bool:
-    """Say what a loss can do: what its class says, or, of a loss of another library, what its arguments tell."""
+def can(loss: type[nn.Module], ability: Literal["takes_memory", "takes_triplets"]) -> bool:
+    """Say what a class of losses can do: what it says itself, or, in another library, what its arguments tell."""
     said = getattr(loss, ability, None)
     if said is not None:
         return bool(said)

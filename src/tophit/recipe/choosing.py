@@ -5,14 +5,25 @@ pytorch-metric-learning, whose arguments stand beside the name.
 """
 
 import inspect
+from collections.abc import Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model, model_serializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_serializer,
+)
 from pydantic_core import PydanticCustomError
 
 from tophit.errors import UsageError
+from tophit.options import Registered
 from tophit.registry import Foreign, did_you_mean, entries, find, is_known, names
 
 PEER = "pml/"
@@ -102,6 +113,19 @@ _WHICH = {
 }
 
 
+def registered(kind: str, also: Sequence[str] = ()) -> AfterValidator:
+    """Refuse a name that the registry does not know and that is none of the words ``also``."""
+
+    def check(name: str) -> str:
+        if name not in also and not is_known(kind, name):
+            known = [*also, *names(kind)]
+            hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}"
+            raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
+        return name
+
+    return AfterValidator(check)
+
+
 def _fields(kind: str, name: str) -> dict[str, Any]:
     return {
         option: (_plain(each.annotation), ... if each.default is inspect.Parameter.empty else each.default)
@@ -115,6 +139,7 @@ def _plain(annotation: Any) -> Any:
         return Any
     if get_origin(annotation) is Annotated:
         inner, *metadata = get_args(annotation)
+        metadata = [registered(each.kind, each.also) if isinstance(each, Registered) else each for each in metadata]
         return Annotated[(_plain(inner), *metadata)]  # type: ignore[return-value]
     if get_origin(annotation) in (Union, UnionType):
         return Union[tuple(each for each in get_args(annotation) if each is not Foreign)]  # noqa: UP007

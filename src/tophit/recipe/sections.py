@@ -7,11 +7,9 @@ import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
 
-from tophit.recipe.choosing import Section, chosen, section_of
-from tophit.registry import did_you_mean, is_known, names
+from tophit.recipe.choosing import Section, chosen, registered, section_of
 
 if TYPE_CHECKING:  # sections of the registry: their fields are not known before it is read
     Loss = Miner = Method = Batches = Any
@@ -22,18 +20,6 @@ else:
     Batches = Annotated[SerializeAsAny[Section], chosen("sampler", "balanced", key="sampler")]
 CHOSEN = {"loss": "loss", "miner": "miner", "method": "method", "batches": "sampler"}
 """The recipe's sections that are chosen by name, and the kind of what is chosen."""
-
-
-def _known(kind: str) -> AfterValidator:
-    """Refuse a name that the registry does not know."""
-
-    def check(name: str) -> str:
-        if not is_known(kind, name):
-            hint = f"{did_you_mean(name, names(kind))} Choices: {', '.join(names(kind))}"
-            raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
-        return name
-
-    return AfterValidator(check)
 
 
 _METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*|[\w.]+:\w+(@[1-9][0-9]*)?)"
@@ -47,7 +33,7 @@ class Data(Section):
         description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or "
         "a feature file (.npz)."
     )
-    set: Annotated[str, _known("set")] | None = Field(
+    set: Annotated[str, registered("set")] | None = Field(
         default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
     )
     partial: bool = Field(
@@ -92,7 +78,7 @@ class Data(Section):
 class Embedder(Section):
     """What to train."""
 
-    backbone: Annotated[str, _known("backbone")] = Field(
+    backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
         description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
         "timm/NAME, torchvision/NAME or hf/NAME where that library is installed. Of a feature file: features/LENGTH, "

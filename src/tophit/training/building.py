@@ -109,7 +109,8 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
     loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
     fields = recipe.method.model_dump()
     kind: type[Method] = find("method", fields.pop("name")).load()
-    _check_what_goes_together(recipe, kind, loss)
+    if recipe.miner.name != "none" and hasattr(loss, "proxies"):  # as losses of other libraries call them
+        raise _nothing_to_mine(recipe.loss.name)
     parts = RunParts(
         embed=embed_for(loss, source),
         embed_unit=source.embed,
@@ -132,9 +133,11 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
-def _check_what_goes_together(recipe: Recipe, method: type[Method], loss: nn.Module) -> None:
-    """Refuse a loss, miner, memory or batches that do not go with the others."""
-    name, compares = recipe.loss.name, getattr(loss, "compares_images", None)
+def check_recipe(recipe: Recipe) -> None:
+    """Refuse a loss, miner, memory or batches that do not go with the others, before any data are read."""
+    method: type[Method] = find("method", recipe.method.name).load()
+    name, is_peer = recipe.loss.name, isinstance(recipe.loss, Peer)
+    loss: type[nn.Module] = _peer_class("loss", name) if is_peer else find("loss", name).load()
     if recipe.memory.size and not method.takes_memory:
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     if recipe.memory.size and not can(loss, "takes_memory"):
@@ -142,23 +145,28 @@ def _check_what_goes_together(recipe: Recipe, method: type[Method], loss: nn.Mod
             f"memory.size: the loss {name} compares no image with those of other batches; take one of "
             f"{', '.join(_losses_with('takes_memory'))}, or leave memory out."
         )
-    if compares and recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1:
+    alone = recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1
+    if alone and getattr(loss, "compares_images", False):
         raise UsageError(
             f"batches.per_class: the loss {name} compares images of one class, and a batch would hold one of each; set "
             "it to 2 or more."
         )
     if recipe.miner.name != "none" and not method.takes_miner:
         raise UsageError(f"miner.name: the method {recipe.method.name} chooses its own exemplars; write 'miner: none'.")
-    if recipe.miner.name != "none" and hasattr(loss, "proxies"):
-        raise UsageError(
-            f"miner.name: the loss {name} compares images with proxies, not with each other, so there is nothing to "
-            "mine; write 'miner: none' or take another loss."
-        )
+    if recipe.miner.name != "none" and not getattr(loss, "compares_images", True):
+        raise _nothing_to_mine(name)
     if method.needs_triplets and not can(loss, "takes_triplets"):
         raise UsageError(
             f"loss.name: the method {recipe.method.name} feeds triplets to the loss, and {name} takes none; take one "
             f"of {', '.join(_losses_with('takes_triplets'))}."
         )
+
+
+def _nothing_to_mine(loss: str) -> UsageError:
+    return UsageError(
+        f"miner.name: the loss {loss} compares images with proxies, not with each other, so there is nothing to mine; "
+        "write 'miner: none' or take another loss."
+    )
 
 
 def _losses_with(ability: str) -> list[str]:
@@ -190,29 +198,28 @@ def build_peer(part: str, section: Peer, known: Mapping[str, Any]) -> nn.Module:
 
     ``known`` are arguments that follow from the run, given where the class takes them and the recipe does not say.
     """
-    kind_name = section.name.removeprefix(PEER)
+    kind = _peer_class(part, section.name)
+    takes = inspect.signature(kind).parameters
+    given = {name: known[name] for name in takes if name in known}
+    try:
+        return kind(**{**given, **section.arguments})
+    except Exception as error:  # its constructors raise several types for a wrong argument
+        own = [name for name, parameter in takes.items() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+        listed = ", ".join(own) or "none of its own"
+        raise UsageError(f"{part}: {section.name} refused its arguments: {error}. It takes: {listed}.") from error
+
+
+def _peer_class(part: str, name: str) -> type[nn.Module]:
+    """Return the class of pytorch-metric-learning that ``pml/NAME`` stands for; the library is imported only here."""
     try:
         module = importlib.import_module(f"pytorch_metric_learning.{_PEER_MODULES[part]}")
     except ImportError as error:
         raise UsageError(
-            f"{part}.name: pml/{kind_name} needs pytorch-metric-learning: pip install pytorch-metric-learning."
+            f"{part}.name: {name} needs pytorch-metric-learning: pip install pytorch-metric-learning."
         ) from error
-    names = [name for name, value in vars(module).items() if inspect.isclass(value)]
-    if kind_name not in names:
-        hint = (
-            did_you_mean(f"{PEER}{kind_name}", [f"{PEER}{each}" for each in names])
-            or f" There are: {', '.join(sorted(names))}."
-        )
-        raise UsageError(f"{part}.name: pytorch-metric-learning has no {part} '{kind_name}'.{hint}")
-    kind = getattr(module, kind_name)
-    given = {name: known[name] for name in inspect.signature(kind).parameters if name in known}
-    try:
-        return kind(**{**given, **section.arguments})
-    except Exception as error:  # its constructors raise several types for a wrong argument
-        takes = ", ".join(_parameters(kind)) or "none of its own"
-        raise UsageError(f"{part}: pml/{kind_name} refused its arguments: {error}. It takes: {takes}.") from error
-
-
-def _parameters(kind: type) -> list[str]:
-    names = inspect.signature(kind).parameters
-    return [name for name, parameter in names.items() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
+    classes: dict[str, Any] = {f"{PEER}{each}": value for each, value in vars(module).items() if inspect.isclass(value)}
+    if name not in classes:
+        known = ", ".join(sorted(each.removeprefix(PEER) for each in classes))
+        hint = did_you_mean(name, list(classes)) or f" There are: {known}."
+        raise UsageError(f"{part}.name: pytorch-metric-learning has no {part} '{name.removeprefix(PEER)}'.{hint}")
+    return classes[name]

@@ -20,7 +20,7 @@ from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.training.building import build_method, make_embedder, make_sampler, with_given_features
+from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
 from tophit.training.evaluate import metrics_of_vectors
@@ -70,6 +70,7 @@ class _Training:
     def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
         recipe = with_given_features(recipe)
         check_chunks(recipe)
+        check_recipe(recipe)
         self.run, self.recipe = run, recipe
         self.stepper = start_stepper(recipe)
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
