@@ -167,7 +167,7 @@ def filters(index: Index, vectors: np.ndarray, queries: np.ndarray, options: arg
 OPENING = """
 import sys, time, numpy as np
 from tophit.search import Index
-import tophit.search.local
+import tophit.search.local.local_backend
 query = np.load(sys.argv[2])
 start = time.perf_counter()
 index = Index.open(sys.argv[1])
