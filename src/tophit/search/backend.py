@@ -4,8 +4,8 @@ A backend gets clean input: unit vectors in float32, ids that are strings and di
 JSON, and a parsed filter. :class:`tophit.search.Index` checks and prepares that once for all of them.
 
 A backend of your own is a class with the methods of :class:`Backend` and the class methods ``create`` and ``open``.
-Name it as ``package.module:Name``, or register it: ``@register("backend", "mine", prefixes=("mine://",))``. The further
-arguments of ``register`` are those of :class:`BackendFacts`.
+Name it as ``package.module:Name``, or decorate it with ``register("backend", "mine", prefixes=("mine://",))``. The
+further arguments of ``register`` are those of :class:`BackendFacts`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
