@@ -242,7 +242,7 @@ def test_an_index_of_a_feature_file(formats: Path, tmp_path: Path, command: Call
     name = next(hit["id"] for hit in expected["hits"] if "#" in hit["id"])
     (answer,) = json.loads(command("search", folder, "--id", name, "--k", 3, "--json"))
     assert len(answer["results"]) == 3
-    assert "1 of 1 items were there" in command("items", "delete", folder, name)
+    assert "1 of 1 items were found and deleted" in command("items", "delete", folder, name)
     command("items", "compact", folder)
     with open_catalogue(folder) as catalogue:
         assert len(catalogue.index) == expected["count"] - 1
@@ -264,7 +264,7 @@ def test_an_index_of_images_in_two_versions(formats: Path, tmp_path: Path, comma
         best = catalogue.search([own], k=1)[0][0]
         assert Path(best.id).parts[-2:] == ("class 2", "1.png")
         assert best.score == pytest.approx(1, abs=1e-5)
-    assert "Version v1 is in force again" in command("items", "rollback", folder)
+    assert "Version v1 is active again" in command("items", "rollback", folder)
     with open_catalogue(folder) as catalogue:
         assert_finds(catalogue.index, expected["v1"])
 

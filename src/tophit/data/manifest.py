@@ -67,17 +67,6 @@ class Manifest:
         return index + 1 if self.numbers is None else self.numbers[index]
 
 
-def item_id(row: ImageRow) -> str:
-    """Return what an image is called in an index: its absolute path, with its box if it has one.
-
-    A feature of a file is called by its name and number: names may repeat.
-    """
-    path = str(row.path.absolute())
-    if FEATURE_FILE in row.metadata and FEATURE_ROW in row.metadata:
-        return f"{path}#{row.metadata[FEATURE_ROW]}"
-    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
-
-
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest from a CSV or Parquet file; relative image paths start at the file's folder."""
     path = Path(path)

@@ -1,4 +1,4 @@
-"""The local engine: one writer and any number of readers on a folder, with no server."""
+"""The local backend: one writer and any number of readers on a folder, with no server."""
 
 import json
 import sqlite3
@@ -13,27 +13,28 @@ from typing import Any, Self
 import numpy as np
 
 from tophit.errors import TophitError, UsageError
-from tophit.search.engine import Hit, Item
+from tophit.registry import register
+from tophit.search.backend import Hit, Item
 from tophit.search.filters import Condition
-from tophit.search.local import parts
-from tophit.search.local.database import CommitUnknown, Database, WriteFailed
-from tophit.search.local.lock import WriterLock
-from tophit.search.local.manifest import Manifest, is_index, last_version, publish, read_manifest
+from tophit.search.local.approximate import LocalOptions
+from tophit.search.local.database import CommitUnknown, Database, Selection, WriteFailed, rows_of, select
 from tophit.search.local.merging import compact, seal
-from tophit.search.local.repairing import repair
+from tophit.search.local.part_search import Found, nearest
+from tophit.search.local.repairing import repair, verify
 from tophit.search.local.segment import Segment
-from tophit.search.local.selection import Selection, rows_of, select
+from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot
 from tophit.search.local.state import State, load, remove_leftovers
-from tophit.search.local.tuning import Wish
-from tophit.search.local.verifying import verify
 
 SEAL_AT = 50_000
-"""So many vectors in the delta become a segment."""
+"""This many vectors in the delta become a segment."""
 _QUERIES_AT_ONCE = 1024
 _SELECTIONS = 32
 
 
-class LocalEngine:
+@register(
+    "backend", "local", in_folder=True, kind_option="kind", kinds=("auto", "flat", "ivf", "hnsw"), tunes_recall=True
+)
+class LocalBackend:
     """Vectors, ids and metadata in a folder; see docs/search.md."""
 
     def __init__(self, folder: Path, lock: WriterLock | None, **options: Any) -> None:
@@ -46,21 +47,21 @@ class LocalEngine:
         if lock is not None:
             remove_leftovers(folder)
         self._open: State | None = load(folder, writable=lock is not None)
-        manifest = self._state.manifest
-        self.dim, self.fingerprint = manifest.dim, manifest.fingerprint
-        self._wish = Wish(**{**manifest.options, **options})
+        snapshot = self._state.snapshot
+        self.dim, self.fingerprint = snapshot.dim, snapshot.fingerprint
+        self._options = LocalOptions(**{**snapshot.options, **options})
 
     @classmethod
     def create(cls, location: str | Path, dim: int, fingerprint: str = "", **options: Any) -> Self:
-        """Make an empty index in a folder and open it for writing; the options are those of :class:`Wish`."""
-        wish = _wish(options)
+        """Create an empty index in a folder and open it for writing; the options are those of :class:`LocalOptions`."""
+        wanted = _checked(options)
         folder = Path(location)
         with _locked(folder) as lock:
             if is_index(folder):
-                raise UsageError(f"There is an index in {folder} already; open it, or choose another folder.")
+                raise UsageError(f"{folder} already holds an index; open it, or choose another folder.")
             database = Database.create(folder / _database_name())
             database.close()
-            publish(folder, Manifest(1, dim, fingerprint, database.path.name, options=asdict(wish)))
+            publish(folder, Snapshot(1, dim, fingerprint, database.path.name, options=asdict(wanted)))
             return cls(folder, lock)
 
     @classmethod
@@ -73,8 +74,8 @@ class LocalEngine:
         fingerprint: str = "",
         **options: Any,
     ) -> Self:
-        """Write a whole index, put it in force in the place of one that is there, and open it for writing."""
-        wish = _wish(options)
+        """Write a whole index, replacing the one in the folder if there is one, and open it for writing."""
+        wanted = _checked(options)
         folder = Path(location)
         with _locked(folder) as lock:
             database = Database.create(folder / _database_name())
@@ -82,18 +83,18 @@ class LocalEngine:
                 database.insert(ids, vectors, metadata)
             database.close()
             version = last_version(folder) + 1
-            made = Manifest(version, vectors.shape[1], fingerprint, database.path.name, options=asdict(wish))
+            made = Snapshot(version, vectors.shape[1], fingerprint, database.path.name, options=asdict(wanted))
             publish(folder, made)
-            engine = cls(folder, lock)
-            engine.compact()
-            return engine
+            backend = cls(folder, lock)
+            backend.compact()
+            return backend
 
     @classmethod
     def open(cls, location: str | Path, writable: bool = False, **options: Any) -> Self:
-        """Open the index in a folder: a snapshot to read, or the one writer; options change what compaction makes."""
-        _wish(options)
+        """Open the index in a folder, to read a snapshot or as its writer; options apply when it is compacted."""
+        _checked(options)
         folder = Path(location)
-        read_manifest(folder)  # no lock file in a folder without an index
+        read_snapshot(folder)  # no lock file in a folder without an index
         if not writable:
             return cls(folder, None, **options)
         with _locked(folder) as lock:
@@ -104,7 +105,7 @@ class LocalEngine:
         with self._writing() as state:
             with state.database.transaction():
                 old = list(state.database.find(ids).values())
-                state.database.remove(old, state.manifest.sealed)
+                state.database.remove(old, state.snapshot.sealed)
                 keys = state.database.insert(ids, vectors, metadata)
             state.kill(_ascending(old))
             state.delta.append(keys, ids, vectors)
@@ -116,7 +117,7 @@ class LocalEngine:
         with self._writing() as state:
             with state.database.transaction():
                 old = list(state.database.find(ids).values())
-                state.database.remove(old, state.manifest.sealed)
+                state.database.remove(old, state.snapshot.sealed)
             state.kill(_ascending(old))
             return len(old)
 
@@ -152,17 +153,17 @@ class LocalEngine:
     def nearest(
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
     ) -> tuple[list[list[str]], list[list[float]]]:
-        """Return ids and scores of up to k items nearest to each query, best first: what is least to be made."""
+        """Return ids and scores of up to k items nearest to each query, best first."""
         with self._reading():
             found = self._nearest(queries, k, where, with_keys=False)
         return found.ids, found.scores
 
-    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> parts.Found:
+    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> Found:
         selection = self._select(where)
-        found = parts.Found([], [], [])
+        found = Found([], [], [])
         for start in range(0, len(queries), _QUERIES_AT_ONCE):
             some = queries[start : start + _QUERIES_AT_ONCE]
-            found.extend(parts.nearest(self._state.parts(), some, k, selection, with_keys))
+            found.extend(nearest(self._state.parts(), some, k, selection, with_keys))
         return found
 
     def count(self, where: Sequence[Condition] = ()) -> int:
@@ -176,7 +177,7 @@ class LocalEngine:
             return sum(part.live_count for part in self._state.parts()) - len(selection.excluded)
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
-        """Go through all items in the order of their ids."""
+        """Iterate over all items, ordered by id."""
         after = ""
         while True:
             with self._reading():
@@ -188,12 +189,12 @@ class LocalEngine:
             after = rows[-1][0]
 
     def compact(self) -> None:
-        """Merge everything into one tuned segment; writes and searches of this process wait meanwhile."""
+        """Merge everything into one tuned segment; other writes and searches of this process wait."""
         with self._writing() as state, self._replacing():
-            compact(self.folder, state, self._wish)
+            compact(self.folder, state, self._options)
 
     def refresh(self) -> bool:
-        """Let a reader see what was written since; a writer sees its own writes anyway."""
+        """Let a reader see what was written since it was opened; a writer sees its own writes anyway."""
         with self._turn:
             if self._writer_lock is not None:
                 return False
@@ -202,12 +203,12 @@ class LocalEngine:
             return self.mark() != before
 
     def verify(self) -> list[str]:
-        """Read everything and return what is wrong, a sentence each."""
+        """Read everything and return the problems found, one sentence each."""
         with self._turn:
             return verify(self.folder)
 
     def repair(self) -> list[str]:
-        """Keep what matches its checksums as a new version; return what was done and lost, a sentence each."""
+        """Keep what matches its checksums as a new version; return what was done and lost, one sentence each."""
         with self._writing(), self._replacing():
             return repair(self.folder, _database_name())
 
@@ -220,19 +221,19 @@ class LocalEngine:
             return report
 
     def stats(self) -> dict[str, Any]:
-        """Return what there is to know."""
+        """Return the facts of the index."""
         with self._turn:
-            state, wish = self._state, self._wish
+            state = self._state
             segments = [_describe(segment) for segment in state.segments]
             recalls = [segment["recall@10"] for segment in segments]
             return {
                 "engine": "local",
                 "count": self.count(),
                 "dim": self.dim,
-                "version": state.manifest.version,
+                "version": state.snapshot.version,
                 "kind": "+".join(sorted({segment["kind"] for segment in segments})) or "flat",
                 "recall@10": min(recalls, default=1.0),
-                "recall_target": wish.recall,
+                "recall_target": self._options.recall,
                 "segments": segments,
                 "delta": state.delta.live_count,
                 "dead": state.delta.dead + sum(segment.dead for segment in state.segments),
@@ -241,7 +242,7 @@ class LocalEngine:
             }
 
     def close(self) -> None:
-        """Give up the lock and the files."""
+        """Release the lock and the files."""
         with self._turn:
             if self._open is not None:
                 self._open.database.close()
@@ -257,7 +258,7 @@ class LocalEngine:
 
     @contextmanager
     def _reading(self) -> Iterator[State]:
-        """Let one thread in at a time; tell of a damaged database in words."""
+        """Let one thread in at a time; turn errors of a damaged database into a sentence."""
         with self._turn:
             try:
                 yield self._state
@@ -265,7 +266,7 @@ class LocalEngine:
                 raise TophitError(f"The index in {self.folder} can't be read: {error}; repair it.") from error
 
     def _select(self, where: Sequence[Condition]) -> Selection | None:
-        """Find what a filter allows; a filter used again, with nothing written since, is not looked up again."""
+        """Return what a filter allows; the answer is kept until something is written."""
         if not where:
             return None
         name = repr(where)
@@ -285,12 +286,12 @@ class LocalEngine:
         return found
 
     def mark(self) -> tuple[int, int]:
-        """Return what differs after every write: the manifest's version and the number of changes."""
+        """Return the snapshot's version and the number of changes: they differ after every write."""
         with self._turn:
-            return self._state.manifest.version, self._state.database.fact("changes")
+            return self._state.snapshot.version, self._state.database.fact("changes")
 
     def _reload(self) -> None:
-        """Open the state on disk anew; the old one stays if that fails."""
+        """Open the state on disk again; the old one stays if that fails."""
         old = self._state
         self._selections.clear()
         self._open = load(self.folder, writable=self._writer_lock is not None)
@@ -299,7 +300,7 @@ class LocalEngine:
             remove_leftovers(self.folder)
 
     def _seal(self) -> None:
-        """Make a segment of a great delta. What is in the delta is durable already, so a failure can wait."""
+        """Turn a large delta into a segment. The delta is already durable, so a failure can wait."""
         try:
             with self._replacing():
                 seal(self.folder, self._state)
@@ -309,7 +310,7 @@ class LocalEngine:
 
     @contextmanager
     def _replacing(self) -> Iterator[None]:
-        """Open the state anew after work on the manifest, whether it was done or failed in the middle."""
+        """Open the state again after work on the snapshot, whether it succeeded or failed in the middle."""
         try:
             yield
         except BaseException as error:
@@ -323,12 +324,12 @@ class LocalEngine:
 
     @contextmanager
     def _writing(self) -> Iterator[State]:
-        """Let one thread write; stop writing on after a write of which it is unknown whether it is on the disk."""
+        """Let one thread write; refuse further writes once it is unknown whether a write reached the disk."""
         with self._turn:
             if self._writer_lock is None:
-                raise UsageError(f"The index in {self.folder} is open to read; open it with writable=True to write.")
+                raise UsageError(f"The index in {self.folder} is open for reading; open it with writable=True.")
             if self._failed:
-                raise TophitError(f"A write failed; open the index in {self.folder} again. It was: {self._failed}")
+                raise TophitError(f"A write failed ({self._failed}); open the index in {self.folder} again.")
             self._selections.clear()
             try:
                 yield self._state
@@ -339,12 +340,12 @@ class LocalEngine:
                 raise
 
 
-def _wish(options: Mapping[str, Any]) -> Wish:
-    known = [field.name for field in fields(Wish)]
+def _checked(options: Mapping[str, Any]) -> LocalOptions:
+    known = [field.name for field in fields(LocalOptions)]
     for name in options:
         if name not in known:
-            raise UsageError(f"The local engine has no option '{name}'; choices: {', '.join(known)}.")
-    return Wish(**options)
+            raise UsageError(f"The local backend has no option '{name}'; choices: {', '.join(known)}.")
+    return LocalOptions(**options)
 
 
 def _describe(segment: Segment) -> dict[str, Any]:
@@ -367,11 +368,11 @@ def _database_name() -> str:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[WriterLock]:
-    """Take the writer's lock in a folder, made where it is missing; release it only if something fails."""
+    """Take the writer's lock in a folder, which is created if missing; release it only if something fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise TophitError(f"{folder} can't be made: {error.strerror}.") from error
+        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
     lock = WriterLock(folder)
     try:
         yield lock

@@ -1,4 +1,4 @@
-"""Running a server: from a wish to a process that answers until it is told to stop."""
+"""Running a server until it is asked to stop."""
 
 import asyncio
 import signal
@@ -11,12 +11,13 @@ import uvicorn
 
 from tophit.errors import TophitError
 from tophit.serve.app import make_app
-from tophit.serve.library import Library, Wish
+from tophit.serve.config import ServeConfig
+from tophit.serve.library import Library
 from tophit.serve.security import Access
 
 
 class GracefulServer(uvicorn.Server):
-    """Told to stop, it says it is not ready, then stops listening, finishes what is under way, and exits with 0."""
+    """Asked to stop, it reports that it is not ready, stops listening, finishes open requests, and exits with 0."""
 
     def __init__(
         self, config: uvicorn.Config, library: Library, notice_seconds: float, ready: Callable[[], None]
@@ -27,14 +28,14 @@ class GracefulServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so once requests are answered."""
+        """Start, and report when requests can be answered."""
         await super().startup(sockets)
         if self.started:
             self._ready()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle SIGTERM and Ctrl-C here, and do not raise them again at the end: a stop that was asked for is none."""
+        """Handle SIGTERM and Ctrl-C here, and do not raise them again at the end: a requested stop is no failure."""
         kept = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
@@ -55,24 +56,28 @@ class GracefulServer(uvicorn.Server):
 
 
 def serve(
-    wish: Wish, access: Access, host: str = "127.0.0.1", port: int = 8000, started: Callable[[str], None] = print
+    config: ServeConfig,
+    access: Access,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    started: Callable[[str], None] = print,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; ``started`` is told the address. Port 0 takes a free one."""
+    """Serve until SIGTERM or Ctrl-C; ``started`` is called with the address. Port 0 means any free one."""
     listener = _listen(host, port)
-    library = Library(wish)
-    config = uvicorn.Config(
+    library = Library(config)
+    settings = uvicorn.Config(
         make_app(library, access),
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=round(wish.limits.drain_seconds),
+        timeout_graceful_shutdown=round(config.limits.drain_seconds),
         timeout_keep_alive=30,
         limit_concurrency=1024,
         lifespan="on",
     )
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}/"
-    server = GracefulServer(config, library, wish.limits.notice_seconds, lambda: started(address))
+    server = GracefulServer(settings, library, config.limits.notice_seconds, lambda: started(address))
     try:
         server.run(sockets=[listener])
     finally:
@@ -89,5 +94,5 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise TophitError(f"{host}:{port} can't be listened on: {error.strerror}. Choose another --port.") from None
+        raise TophitError(f"Can't listen on {host}:{port}: {error.strerror}. Choose another --port.") from None
     return listener

@@ -2,46 +2,30 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tophit.search.local.scan import exact_scores
-from tophit.search.local.selection import Selection
+from tophit.search.exact import exact_scores
+from tophit.search.local.database import Selection
 
+if TYPE_CHECKING:
+    from tophit.search.local.delta import Delta
+    from tophit.search.local.segment import Segment
+
+Part: TypeAlias = "Segment | Delta"
+"""Rows with ascending keys, vectors and ids; ``live`` tells which rows are not deleted, None if no row is."""
 _EXTRA = 8
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
 _FEW = 4
 """Queries up to which plain Python is faster than NumPy."""
 
 
-class Part(Protocol):
-    """Rows with ascending keys, vectors (N, dim) and ids; some may be dead: ``live`` is None if none is."""
-
-    @property
-    def live_count(self) -> int: ...  # noqa: D102
-
-    @property
-    def keys(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def live(self) -> np.ndarray | None: ...  # noqa: D102
-
-    def id_of(self, row: int) -> str: ...  # noqa: D102
-
-    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
-
-    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray: ...  # noqa: D102
-
-
 class Found(NamedTuple):
     """The results of queries, best first: a list for each query. ``keys`` is empty if they were not asked for.
 
-    Lists of numbers and texts, not an object for each result: with many queries, making those would cost as much as
-    the search.
+    Lists of numbers and strings instead of one object per result: with many queries, those would cost as much as the
+    search.
     """
 
     scores: list[list[float]]
@@ -90,7 +74,7 @@ class _Wanted(NamedTuple):
 def _nearest(
     parts: Sequence[tuple[Part, np.ndarray | None]], queries: np.ndarray, results: _Wanted, extra: int, total: int
 ) -> Found:
-    """Collect each part's candidates, order them, and look further where more items tie than were fetched."""
+    """Collect each part's candidates, order them, and search further where more items tie than were fetched."""
     wanted = min(results.k + extra, total)
     rows = [part.search(queries, wanted, allowed) for part, allowed in parts]
     scores = [exact_scores(queries, part.vectors, r) for (part, _), r in zip(parts, rows, strict=True)]
@@ -107,7 +91,7 @@ def _nearest(
 def _named_singly(
     parts: Sequence[Part], rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], results: _Wanted
 ) -> tuple[Found, list[int]]:
-    """Do in plain Python, query by query, what :func:`_named` does for many at once: for few it is faster."""
+    """Do the same as :func:`_named` in plain Python, query by query: faster for a few queries."""
     found, ties = Found([], [], []), []
     for query in range(len(rows[0])):
         candidates = [

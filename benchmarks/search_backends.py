@@ -1,6 +1,6 @@
-"""The three engines side by side in one run: loading, size, searching, filtering.
+"""The three backends side by side in one run: loading, size, searching, filtering.
 
-    python -m benchmarks.search_engines --count 20000 --dim 128
+    python -m benchmarks.search_backends --count 20000 --dim 128
 
 Clustered unit vectors; recall@10 against the exact search. The servers run on this machine and share its cores.
 """
@@ -31,7 +31,7 @@ def clustered(count: int, dim: int, seed: int = 0) -> np.ndarray:
 
 
 @contextmanager
-def engines(folder: Path, dim: int) -> Iterator[dict[str, Callable[[], Index]]]:
+def backends(folder: Path, dim: int) -> Iterator[dict[str, Callable[[], Index]]]:
     (folder / "milvus").mkdir()
     (folder / "postgres").mkdir()
     milvus, postgres = MilvusServer(folder / "milvus"), PostgresServer(folder / "postgres")
@@ -76,22 +76,22 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--only", nargs="+", help="engines to measure, by their names in the table")
+    parser.add_argument("--only", nargs="+", help="backends to measure, by their names in the table")
     arguments = parser.parse_args()
     vectors = clustered(arguments.count, arguments.dim)
     queries = vectors[:: max(1, arguments.count // arguments.queries)][: arguments.queries]
     queries = queries + 0.02 * np.random.default_rng(1).normal(size=queries.shape).astype(np.float32)
     results: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, engines(Path(name), arguments.dim) as made:
-        for engine, create in made.items():
-            if arguments.only and engine not in arguments.only:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, backends(Path(name), arguments.dim) as made:
+        for backend, create in made.items():
+            if arguments.only and backend not in arguments.only:
                 continue
             with create() as index:
-                results[engine] = measure(index, vectors, queries)
+                results[backend] = measure(index, vectors, queries)
     columns = list(next(iter(results.values())))
-    table = Table("engine", *columns, title=f"{arguments.count:,} x {arguments.dim}, k = 10, one query at a time")
-    for engine, values in results.items():
-        table.add_row(engine, *(f"{values[column]:,.3g}" for column in columns))
+    table = Table("backend", *columns, title=f"{arguments.count:,} x {arguments.dim}, k = 10, one query at a time")
+    for backend, values in results.items():
+        table.add_row(backend, *(f"{values[column]:,.3g}" for column in columns))
     Console().print(table)
     print(json.dumps(results))
 

@@ -1,4 +1,4 @@
-"""One model and its index, as a server uses them: opened, named, embedding in batches."""
+"""A model and its index, as a server uses them: opened, named, embedding in batches."""
 
 import asyncio
 import functools
@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tophit.errors import TophitError
+from tophit.search.backend import SelfChecking
 from tophit.search.catalogue import Catalogue, open_catalogue
-from tophit.search.engine import SelfChecking
+from tophit.search.prepare import unit_vectors
 from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
-from tophit.serve.limits import Limits
+from tophit.serve.config import Limits
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem
 
@@ -22,7 +23,7 @@ _THREADS = 4
 Result = TypeVar("Result")
 
 
-class Side:
+class ServedModel:
     """A catalogue behind a server. Searches run in threads; every write and refresh gives the index a new version."""
 
     def __init__(self, folder: Path, writable: bool, limits: Limits, metrics: Metrics, name: str | None = None) -> None:
@@ -32,7 +33,7 @@ class Side:
         self._version_name = read_versions(folder).current or ""
         self.catalogue: Catalogue = open_catalogue(folder, writable=writable)
         self.index = self.catalogue.index
-        self.index.most_results = limits.k + limits.vectors  # items that ask are left out of what they find
+        self.index.most_results = limits.k + limits.vectors  # items used as queries are left out of their results
         self.model = self.index.fingerprint
         self.batcher = Batcher(
             embedding_function(self.catalogue.embedder),
@@ -46,7 +47,7 @@ class Side:
         self._seen = self._signature()
 
     async def call(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Run something that takes a while in a thread."""
+        """Run something slow in a thread."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, functools.partial(work, *arguments, **options))
 
@@ -56,14 +57,20 @@ class Side:
         self.version = await self.call(self._read_version)
 
     async def delete(self, ids: list[str]) -> int:
-        """Remove items durably and return how many were there."""
+        """Remove items durably and return how many there were."""
         gone = await self.call(self.index.delete, ids)
         self.version = await self.call(self._read_version)
         return gone
 
+    def unit_vectors(self, vectors: list[list[float]]) -> np.ndarray:
+        """Return a client's vectors (n, dim) as unit vectors, or explain what is wrong with them."""
+        if any(len(vector) != self.index.dim for vector in vectors):
+            raise Problem(422, f"A vector of this model has {self.index.dim} numbers.")
+        return unit_vectors(vectors, self.index.dim)
+
     async def refresh(self) -> bool:
-        """Take over what another process wrote to the index, if anything; say so."""
-        if self.writable or not isinstance(self.index.engine, SelfChecking):
+        """Show what another process wrote to the index; return whether there was anything."""
+        if self.writable or not isinstance(self.index.backend, SelfChecking):
             return False
         seen = await self.call(self._signature)
         if seen == self._seen:
@@ -71,13 +78,13 @@ class Side:
         try:
             changed = await self.call(self.index.refresh)
         except TophitError:
-            return False  # in the middle of a change; the next time
+            return False  # in the middle of a change: try again later
         self._seen = seen
         self.version = await self.call(self._read_version)
         return changed
 
     def close(self) -> None:
-        """Finish what is under way and close the index."""
+        """Finish work in progress and close the index."""
         self._threads.shutdown()
         self.batcher.close()
         self.catalogue.close()
@@ -98,13 +105,7 @@ class Side:
         return tuple(found)
 
     def _read_version(self) -> str:
-        """Return the catalogue's version and, of a local index, its manifest's number and count of changes."""
-        mark = getattr(self.index.engine, "mark", None)
-        return ".".join([self._version_name or "v0", *map(str, mark() if mark else ())])
-
-
-def unit_rows(vectors: list[list[float]], dim: int) -> np.ndarray:
-    """Return a client's vectors (n, dim), or say what is wrong with them."""
-    if any(len(vector) != dim for vector in vectors):
-        raise Problem(422, f"A vector of this model has {dim} numbers.")
-    return np.asarray(vectors, np.float64)
+        """Return the catalogue's version and the marks of a backend that counts its changes."""
+        backend = self.index.backend
+        marks = backend.mark() if isinstance(backend, SelfChecking) else ()
+        return ".".join([self._version_name or "v0", *map(str, marks)])
