@@ -156,8 +156,9 @@ def find(kind: str, name: str) -> Entry:
         return _from_outside(kind, name, points[name].value)
     if ":" in name:
         return _from_outside(kind, name, name)
-    word = KINDS[kind].word or kind
-    raise UsageError(f"There is no {word} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
+    word, known = KINDS[kind].word or kind, names(kind)
+    hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}; or package.module:Name."
+    raise UsageError(f"There is no {word} '{name}'.{hint}")
 
 
 def is_known(kind: str, name: str) -> bool:
@@ -169,9 +170,23 @@ def is_known(kind: str, name: str) -> bool:
     return bool(model) and library + slash in own
 
 
-def choices(kind: str) -> str:
-    """Return the sentence that lists what there is to choose."""
-    return f"Choices: {', '.join(names(kind))}; or package.module:Name."
+def find_metric(name: str) -> tuple[Entry, int | None]:
+    """Return the metric of a name such as ``mAP`` or ``recall@16``, and its number of results if it takes one."""
+    kind, k = name, None
+    before, _, number = name.rpartition("@")
+    if before and number.isdecimal() and (":" in name or not is_known("metric", name)):
+        kind, k = before, int(number)
+    if not is_known("metric", kind):
+        known = [f"{entry.name}@K" if "k" in entry.source() else entry.name for entry in entries("metric")]
+        hint = did_you_mean(name.partition("@")[0], [each.removesuffix("@K") for each in known])
+        raise UsageError(f"There is no metric '{name}'.{hint} Choices: {', '.join(known)}; or package.module:function.")
+    entry = find("metric", kind)
+    takes_k = "k" in entry.source()
+    if takes_k and not k:
+        raise UsageError(f"The metric {kind} needs a number of results of at least 1, as in {kind}@10.")
+    if k is not None and not takes_k:
+        raise UsageError(f"The metric {kind} takes no number of results: write {kind}, not {name}.")
+    return entry, k
 
 
 def did_you_mean(word: object, known: Sequence[str]) -> str:
