@@ -219,9 +219,14 @@ def _from_outside(kind: str, name: str, place: str) -> Entry:
     return Entry(kind, name, module, attribute, made.facts, made.summary, made.source)
 
 
-@cache
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=KINDS[kind].group)}
+    return _installed(KINDS[kind].group, tuple(sys.path))
+
+
+@cache
+def _installed(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name; reading them takes 10 ms, so it is done once for a search path."""
+    return {point.name: point for point in entry_points(group=group)}
 
 
 def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
