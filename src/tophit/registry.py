@@ -15,9 +15,10 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -122,7 +123,11 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
     check_kind(kind)
 
     def add(target: Target) -> Target:
-        _registered[kind, name] = _entry_of(kind, name, target, facts)
+        summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
+        own = _entry(kind, name, target.__module__, target.__qualname__, facts, summary)
+        if not target.__module__.startswith("tophit."):  # a class of a notebook or a test is in no file
+            own = replace(own, source=lambda: _parameters_of(target))
+        _registered[kind, name] = own
         return target
 
     return add
@@ -143,11 +148,11 @@ def entries(kind: str) -> list[Entry]:
 def find(kind: str, name: str) -> Entry:
     """Return what a name stands for: a registered name, or ``package.module:Name``. An unknown one raises."""
     check_kind(kind)
+    if (kind, name) in _registered:
+        return _registered[kind, name]
     own = _own_entries(kind)
     if name in own:
         return own[name]
-    if (kind, name) in _registered:
-        return _registered[kind, name]
     library = f"{name.partition('/')[0]}/"  # timm/NAME is any model of the library that is registered as timm/
     if library in own and library != name:
         return own[library]
@@ -202,9 +207,8 @@ def check_kind(kind: str) -> None:
         raise UsageError(f"Nothing is registered as '{kind}'; there are {', '.join(KINDS)}.")
 
 
-def _entry_of(kind: str, name: str, target: Any, facts: Mapping[str, Any]) -> Entry:
-    summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
-    return Entry(kind, name, target.__module__, target.__qualname__, facts, summary, lambda: _parameters_of(target))
+def _entry(kind: str, name: str, module: str, attribute: str, facts: Mapping[str, Any], summary: str) -> Entry:
+    return Entry(kind, name, module, attribute, facts, summary, lambda: _parameters_at(module, attribute))
 
 
 def _from_outside(kind: str, name: str, place: str) -> Entry:
@@ -215,18 +219,22 @@ def _from_outside(kind: str, name: str, place: str) -> Entry:
         sys.path.append(here)
     target = Entry(kind, name, module, attribute).load()
     known = next((each for each in _registered.values() if (each.module, each.attribute) == (module, attribute)), None)
-    made = _entry_of(kind, name, target, {} if known is None else known.facts)
-    return Entry(kind, name, module, attribute, made.facts, made.summary, made.source)
+    summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
+    return Entry(kind, name, module, attribute, known.facts if known else {}, summary, lambda: _parameters_of(target))
 
 
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
-    return _installed(KINDS[kind].group, tuple(sys.path))
+    return _installed(tuple(sys.path)).get(KINDS[kind].group, {})
 
 
 @cache
-def _installed(group: str, path: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name; reading them takes 10 ms, so it is done once for a search path."""
-    return {point.name: point for point in entry_points(group=group)}
+def _installed(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
+    """Return the entry points of the packages on a path, by group and name; looking at all of them takes a while."""
+    found: dict[str, dict[str, EntryPoint]] = {}
+    for point in entry_points():
+        if point.group.startswith("tophit."):
+            found.setdefault(point.group, {})[point.name] = point
+    return found
 
 
 def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
@@ -254,22 +262,23 @@ def _parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
 
 @cache
 def _own_entries(kind: str) -> dict[str, Entry]:
-    """Return the entries in the package's own files, by name."""
+    """Return the entries in the package's own files, by name. Only decorators are parsed: it takes milliseconds."""
     found: dict[str, Entry] = {}
     for path in _files(KINDS[kind].places):
         text = path.read_text(encoding="utf-8")
-        if f"@{_REGISTER}" not in text and f"@{KINDS[kind].decorator or _REGISTER}" not in text:
-            continue
         module = ".".join(("tophit", *path.relative_to(_ROOT).with_suffix("").parts))
-        for node in _definitions(path):
-            for name, facts in _registrations(node, kind):
-                summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
-                found[name] = Entry(kind, name, module, node.name, facts, summary, _reader(node))
+        for definition in _DECORATED.finditer(text):
+            decorators, attribute = definition.groups()
+            for name, facts in _registrations(decorators, kind):
+                docstring = _DOCSTRING.search(text, definition.end())
+                summary = docstring.group(1).removesuffix('"""') if docstring else ""
+                found[name] = _entry(kind, name, module, attribute, facts, summary)
     return found
 
 
-def _reader(node: "_Definition") -> Callable[[], dict[str, inspect.Parameter]]:
-    return lambda: _read_parameters(node)
+# Top-level decorators with what follows on further lines, and the name of what they decorate.
+_DECORATED = re.compile(r"^((?:@[^\n]*\n(?:[ )][^\n]*\n)*)+)(?:class|def) (\w+)", re.MULTILINE)
+_DOCSTRING = re.compile(r':\n +"""([^\n]*)')
 
 
 def _files(places: Sequence[str]) -> Iterator[Path]:
@@ -287,18 +296,18 @@ def _definitions(path: Path) -> list[_Definition]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
 
-def _registrations(node: _Definition, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and facts of each decorator that registers a definition under a kind; facts that are plain values."""
-    for decorator in node.decorator_list:
-        if not isinstance(decorator, ast.Call) or not isinstance(decorator.func, ast.Name):
-            continue
-        words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
-        if decorator.func.id == KINDS[kind].decorator:
-            words = [kind, *words]
-        elif decorator.func.id != _REGISTER:
-            continue
-        if len(words) >= 2 and words[0] == kind:
-            yield str(words[1]), _plain_facts(decorator.keywords)
+def _registrations(decorators: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and facts of each decorator that registers under a kind; only facts that are plain values."""
+    if f"@{_REGISTER}(" not in decorators and f"@{KINDS[kind].decorator}(" not in decorators:
+        return
+    (decorated,) = ast.parse(f"{decorators}class Decorated: ...").body
+    assert isinstance(decorated, ast.ClassDef)
+    for decorator in decorated.decorator_list:
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name):
+            words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
+            words = [kind, *words] if decorator.func.id == KINDS[kind].decorator else words
+            if len(words) >= 2 and words[0] == kind:
+                yield str(words[1]), _plain_facts(decorator.keywords)
 
 
 def _plain_facts(keywords: Sequence[ast.keyword]) -> dict[str, Any]:
