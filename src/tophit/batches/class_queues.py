@@ -6,10 +6,10 @@ import numpy as np
 
 
 class ClassQueues:
-    """Gives each class's rows in a random order, all of them before any comes again.
+    """Gives each class's rows in a random order, all of them before any is repeated.
 
-    ``rows_of_class`` lists the rows of each class. A refilled queue never begins with the row that ended the one
-    before, unless the class has only that one.
+    ``rows_of_class`` lists the rows of each class. A refilled queue never begins with the row that ended the
+    previous one, unless the class has only that row.
     """
 
     def __init__(self, rows_of_class: Sequence[Sequence[int]], generator: np.random.Generator) -> None:
@@ -30,7 +30,7 @@ class ClassQueues:
         return rows
 
     def take(self, number: int, count: int, skip: int, generator: np.random.Generator) -> list[int]:
-        """Return the next rows of one class, each once, without ``skip``; fewer if the class has no more."""
+        """Return the next ``count`` rows of one class, each once, without ``skip``; fewer if the class is too small."""
         start, size = self.starts[number], self.sizes[number]
         taken: list[int] = []
         while len(taken) < min(count, size - 1):

@@ -1,4 +1,4 @@
-"""The parts of THSG: its equations, and the networks, triplets, threshold, buffer and check that they work with."""
+"""The parts of THSG: its equations, and the networks, triplets, threshold, buffer and check that they use."""
 
 from tophit.methods.thsg.components import EpochMean, GenerationNetworks, SampleBuffer, random_triplets
 from tophit.methods.thsg.equations import (
