@@ -207,7 +207,7 @@ def semi_hard(
 @register("miner", "soft-hard")
 @_by_blocks
 def soft_hard(block: _Block, generator: torch.Generator | None) -> Triplet:
-    """A random hard positive and a random hard negative for each anchor."""
+    """Each anchor with a random hard positive and a random hard negative."""
     near, squared = block.squared()
     if not len(block.rows):
         return block.triplets(block.rows, block.rows, block.rows)

@@ -44,7 +44,7 @@ def test_a_library_that_is_missing_is_named_with_its_command(
             raise ModuleNotFoundError(f"No module named '{module}'", name=module)
         return real(module)
 
-    monkeypatch.setattr("tophit.models.libraries.import_module", missing)
+    monkeypatch.setattr("tophit.models.backbones.import_module", missing)
     with pytest.raises(UsageError, match=command):
         build_embedder(name)
 

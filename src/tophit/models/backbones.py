@@ -3,6 +3,8 @@
 import fnmatch
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from torch import nn
@@ -104,3 +106,31 @@ def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | 
 def without(state: State, *heads: str) -> State:
     """Return a state without the parts whose names begin with one of ``heads``, such as a classifier."""
     return {name: value for name, value in state.items() if not name.startswith(heads)}
+
+
+# What the backbones of other libraries share.
+
+
+def import_library(name: str, backbone: str, install: str) -> ModuleType:
+    """Import a library that a backbone needs; a broken library gives a different error from a missing one."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise TophitError(f"The backbone '{backbone}' needs {name}, which can't be imported: {error}") from error
+        raise UsageError(f"The backbone '{backbone}' needs {name}; install it with: pip install {install}") from None
+    except (ImportError, RuntimeError, AttributeError) as error:
+        raise TophitError(f"The backbone '{backbone}' needs {name}, which can't be imported: {error}") from error
+
+
+def unreachable(backbone: str, error: Exception, advice: str) -> TophitError:
+    """Return the error for weights that could not be downloaded."""
+    first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return TophitError(
+        f"The weights of '{backbone}' are not on this machine and can't be downloaded ({first_line}); {advice}"
+    )
+
+
+def inside_model(state: State) -> State:
+    """Rename a library's weights to ours, which hold its network as ``model``."""
+    return {name if name.startswith("model.") else f"model.{name}": value for name, value in state.items()}

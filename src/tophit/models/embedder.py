@@ -55,7 +55,7 @@ class Embedder(nn.Module):
         full = _ADDED | architecture
         if full["pooling"] == "cls" and not backbone.has_cls:
             raise UsageError(
-                f"embedder.pooling: cls needs a class token, which the backbone '{full['backbone']}' lacks; use average."
+                f"embedder.pooling: cls needs a class token, which '{full['backbone']}' does not have; use average."
             )
         self.backbone = backbone
         self.pooling = build_pooling(full["pooling"], full["p"], full["learn_p"], full["levels"])

@@ -13,8 +13,16 @@ import torch
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, BackboneSpec, register_backbone
-from tophit.models.libraries import import_library, inside_model, unreachable
+from tophit.models.backbones import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Backbone,
+    BackboneSpec,
+    import_library,
+    inside_model,
+    register_backbone,
+    unreachable,
+)
 from tophit.models.weights import State, offline
 
 _CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")

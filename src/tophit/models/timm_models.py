@@ -6,8 +6,7 @@ import torch
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, register_backbone
-from tophit.models.libraries import import_library, inside_model, unreachable
+from tophit.models.backbones import Backbone, BackboneSpec, import_library, inside_model, register_backbone, unreachable
 from tophit.models.weights import State, offline
 
 

@@ -8,8 +8,7 @@ from torch import nn
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, register_backbone
-from tophit.models.libraries import import_library
+from tophit.models.backbones import Backbone, BackboneSpec, import_library, register_backbone
 from tophit.models.weights import PublishedFile, State
 
 _HEADS = ("avgpool", "flatten", "dropout", "fc", "classifier", "head", "heads")
