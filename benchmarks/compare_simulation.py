@@ -11,9 +11,9 @@ import argparse
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtr
 
 from tophit.compare.statistics import ClassTable, estimate, ranks
-from tophit.compare.student import student_cdf
 from tophit.evaluation.confidence import paired_difference
 
 _DOUBT = 0.05
@@ -49,7 +49,7 @@ def over_seeds_alone(table: ClassTable) -> float:
     """Return the p-value of the paired t-test over seeds, as many papers' tables invite."""
     means = table.sums.sum(axis=1) / table.counts.sum()
     error = means.std(ddof=1) / len(means) ** 0.5
-    return 2 * student_cdf(-abs(means.mean()) / error, len(means) - 1)
+    return 2 * float(stdtr(len(means) - 1, -abs(means.mean()) / error))
 
 
 def over_classes_alone(table: ClassTable) -> float:

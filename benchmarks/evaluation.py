@@ -25,7 +25,7 @@ import torch
 
 from tophit.evaluation import bootstrap_intervals, clustering_metrics, nmi, retrieval_metrics
 from tophit.evaluation.kmeans import cluster, inertia
-from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE
+from tophit.evaluation.scores import COLUMN_TILE, ROW_TILE
 
 ALL_METRICS = {"recall_at": (1, 10, 100, 1000), "precision_at": (1, 5, 10), "ndcg_at": (10, 100)}
 SHAPES = {  # rows, dimensions, classes, noise; SOP is Stanford Online Products' test set

@@ -86,7 +86,7 @@ def recall(found: np.ndarray, truth: np.ndarray) -> float:
 
 def raw_faiss(index: Index, vectors: np.ndarray) -> Any:
     """Return a search function on the same FAISS index with the same effort and number of re-scored candidates."""
-    (segment,) = cast("Any", index.engine)._state.segments
+    (segment,) = cast("Any", index.backend)._state.segments
     if segment.approximate is None:
         flat = faiss.IndexFlatIP(vectors.shape[1])
         flat.add(vectors)  # type: ignore[call-arg]
@@ -167,7 +167,7 @@ def filters(index: Index, vectors: np.ndarray, queries: np.ndarray, options: arg
 OPENING = """
 import sys, time, numpy as np
 from tophit.search import Index
-import tophit.search.local
+import tophit.search.local.local_backend
 query = np.load(sys.argv[2])
 start = time.perf_counter()
 index = Index.open(sys.argv[1])

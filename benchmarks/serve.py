@@ -33,7 +33,6 @@ from rich.table import Table
 from tophit.data.manifest import ImageRow
 from tophit.models import build_embedder
 from tophit.search.catalogue import build_catalogue, open_catalogue
-from tophit.search.query import search_by_id
 
 CLIENTS = 16
 TOKEN = "a-token-for-the-benchmark-of-32-bytes"
@@ -139,7 +138,7 @@ async def steady(call: Call, ids: list[str], seconds: float, rate: float) -> lis
 
 
 async def overhead(server: Server, folder: Path, ids: list[str], seconds: float, rate: float) -> dict[str, list[float]]:
-    """Measure the search by id, by the engine alone here and through HTTP: at a steady rate and at full load."""
+    """Measure the search by id, by the backend alone here and through HTTP: at a steady rate and at full load."""
     from concurrent.futures import ThreadPoolExecutor
 
     told: dict[str, list[float]] = {}
@@ -150,11 +149,11 @@ async def overhead(server: Server, folder: Path, ids: list[str], seconds: float,
         async def by_http(number: int, name: str) -> None:
             await connections[number].search(name)
 
-        async def by_engine(number: int, name: str) -> None:
-            await loop.run_in_executor(threads, search_by_id, catalogue.index, [name], 10)
+        async def by_backend(number: int, name: str) -> None:
+            await loop.run_in_executor(threads, catalogue.search_ids, [name], 10)
 
         for title, pace in (("steady", rate), ("full", 0.0)):
-            for name, call in (("engine", by_engine), ("http", by_http)):
+            for name, call in (("backend", by_backend), ("http", by_http)):
                 await steady(call, ids, 1, pace)
                 told[f"{name}, {title}"] = await steady(call, ids, seconds, pace)
         for connection in connections:
@@ -270,7 +269,7 @@ def main() -> None:
                 )
                 table.add_row(title, *(f"{value:.2f}" for value in row))
             console.print(table)
-            added = 1e3 * (statistics.median(times["http, steady"]) - statistics.median(times["engine, steady"]))
+            added = 1e3 * (statistics.median(times["http, steady"]) - statistics.median(times["backend, steady"]))
             console.print(f"HTTP adds {added:.2f} ms at the median at {arguments.rate:g} requests a second.")
             alone, together = asyncio.run(image_queries(server, folder, 64))
             console.print(f"Images a forward pass: {alone:.1f} one after the other, {together:.1f} with 16 at a time.")

@@ -6,6 +6,7 @@ open it: by the command line, and by the few names of the library that are promi
 
 import gzip
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -69,6 +70,10 @@ def approximately(value: Any) -> Any:
     if isinstance(value, list):
         return [approximately(each) for each in value]
     return pytest.approx(value, **DIGITS) if isinstance(value, float) else value
+
+
+def numbers_in(text: str) -> list[str]:
+    return re.findall(r"[-+]?\d+(?:\.\d+)?", text)
 
 
 def without_time(result: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +242,7 @@ def test_an_index_of_a_feature_file(formats: Path, tmp_path: Path, command: Call
     name = next(hit["id"] for hit in expected["hits"] if "#" in hit["id"])
     (answer,) = json.loads(command("search", folder, "--id", name, "--k", 3, "--json"))
     assert len(answer["results"]) == 3
-    assert "1 of 1 items were there" in command("items", "delete", folder, name)
+    assert "1 of 1 items were found and deleted" in command("items", "delete", folder, name)
     command("items", "compact", folder)
     with open_catalogue(folder) as catalogue:
         assert len(catalogue.index) == expected["count"] - 1
@@ -259,7 +264,7 @@ def test_an_index_of_images_in_two_versions(formats: Path, tmp_path: Path, comma
         best = catalogue.search([own], k=1)[0][0]
         assert Path(best.id).parts[-2:] == ("class 2", "1.png")
         assert best.score == pytest.approx(1, abs=1e-5)
-    assert "Version v1 is in force again" in command("items", "rollback", folder)
+    assert "Version v1 is active again" in command("items", "rollback", folder)
     with open_catalogue(folder) as catalogue:
         assert_finds(catalogue.index, expected["v1"])
 
@@ -319,8 +324,11 @@ def test_a_comparison_gives_the_same_tables_again(formats: Path, tmp_path: Path,
         path.unlink()
     command("compare", folder, "--report")
     old = formats / "comparison"
-    assert read_json(folder / "comparison.json") == approximately(read_json(old / "comparison.json"))
-    assert (folder / "comparison.md").read_text() == (old / "comparison.md").read_text()
+    new, before = read_json(folder / "comparison.json"), read_json(old / "comparison.json")
+    assert numbers_in(new.pop("recommendation")) == numbers_in(before.pop("recommendation"))  # its words may change
+    assert new == approximately(before)
+    lines, lines_before = ((each / "comparison.md").read_text().splitlines() for each in (folder, old))
+    assert [line for line in lines if line.startswith("| 1 ")] == lines_before[-2:]
     assert (folder / "comparison.html").is_file()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.claims.plans import HEAD, NET, claims_plan
 from benchmarks.claims.sets import drawings, icon_features, reduced
 from tophit.compare import Plan, Store
-from tophit.compare.work import run_workers
+from tophit.compare.workers import run_workers
 from tophit.progress import View
 
 TIMES = "times.jsonl"  # how long each round took

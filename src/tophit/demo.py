@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +62,24 @@ def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None
 
 def serve_demo(recipe: Recipe, folder: Path, console: Console, view: View, port: int) -> None:
     """Serve the page on the demo's index until stopped, with the network before training for comparison."""
-    from tophit.serve.library import Wish
+    from tophit.serve import start_server
+    from tophit.serve.config import ServeConfig
     from tophit.serve.security import make_access
-    from tophit.serve.starting import free_port, serve_wish
 
     console.print("[bold]5. The page[/]: search in your browser", highlight=False)
     before = folder / "index-before"
     if not is_catalogue(before) or read_versions(before).current is None:
         pretrained = make_embedder(recipe, head=False)
         build_catalogue(pretrained, icon_set().where("test").rows, before, view.track("Indexing"))[0].close()
-    wish = Wish(folder / "index", against=before, run=folder)
-    serve_wish(wish, make_access("127.0.0.1", None), "127.0.0.1", free_port(port), console)
+    config = ServeConfig(folder / "index", against=before, run=folder)
+    start_server(config, make_access("127.0.0.1", None), "127.0.0.1", _free_port(port), console)
+
+
+def _free_port(port: int) -> int:
+    """Return the port if nothing listens there, else 0, which means any free one."""
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return port
+    return 0
 
 
 def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:

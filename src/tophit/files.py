@@ -1,10 +1,13 @@
-"""Writing files so that a crash leaves the old or the new content, never half of one."""
+"""Writing files so that a crash leaves the old or the new content, never half of one; JSON that any reader accepts."""
 
+import json
+import math
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tophit.errors import TophitError
 
@@ -35,6 +38,37 @@ def write_text(path: str | Path, text: str) -> None:
     """Write a text file durably and atomically."""
     with replace_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write a value as an indented JSON file, durably and atomically; NaN and infinity become null."""
+    write_text(path, json.dumps(without_nan(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def without_nan(value: Any) -> Any:
+    """Return a nested value as plain JSON types; NaN and infinity, which JSON does not have, become None.
+
+    >>> without_nan({"mean": float("nan"), 3: (1.5, float("inf"))})
+    {'mean': None, '3': [1.5, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): without_nan(each) for key, each in value.items()}
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [without_nan(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_json_lines(path: str | Path) -> list[Any]:
+    """Return the values of a JSON Lines file up to the first broken line: the last one may be half written."""
+    found = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            break
+    return found
 
 
 def create_text(path: str | Path, text: str) -> bool:

@@ -52,6 +52,11 @@ def memory_in_use() -> int:
     torch = sys.modules.get("torch")  # a progress bar is no reason to import it
     if torch is not None and torch.cuda.is_initialized():
         return torch.cuda.memory_reserved()
+    return resident_bytes()
+
+
+def resident_bytes() -> int:
+    """Return the bytes that this process holds in main memory."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")

@@ -204,6 +204,7 @@ def _from_outside(kind: str, name: str, place: str) -> Entry:
     return Entry(kind, name, module, attribute, made.facts, made.summary, made.source)
 
 
+@cache
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=KINDS[kind].group)}
 

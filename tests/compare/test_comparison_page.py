@@ -12,11 +12,11 @@ from tests.compare.test_summary import planted
 from tests.serve.pages import LEAST_CONTRAST, NAMELESS
 
 from tophit.compare import Store
-from tophit.compare.page import to_html
+from tophit.compare.comparison import compare_report, is_comparison
+from tophit.compare.comparison_page import to_html
 from tophit.compare.plan import Candidate, Range
 from tophit.compare.summary import summarise
 from tophit.errors import UsageError
-from tophit.report.comparison import compare_report, is_comparison
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -171,7 +171,7 @@ def test_a_folder_is_told_from_a_run(comparison: Path, tmp_path: Path) -> None:
 def test_without_matplotlib_the_page_has_no_figures_and_asking_for_them_is_explained(
     comparison: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tophit.report.style.has_matplotlib", lambda: False)
+    monkeypatch.setattr("tophit.compare.comparison.has_matplotlib", lambda: False)
     path, _ = compare_report(comparison, out=tmp_path / "page.html")
     page = path.read_text()
     assert "<svg" not in page

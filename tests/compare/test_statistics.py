@@ -6,15 +6,26 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 
 from tophit.compare.statistics import ClassTable, class_table, estimate, holm, ranks
-from tophit.compare.student import student_cdf, student_quantile
 
 
-@pytest.mark.parametrize("freedom", [1, 1.7, 4, 9, 33.3, 400])
-def test_student_is_scipys(freedom: float) -> None:
-    for value in (-30, -2, -0.1, 0, 0.5, 3, 50):
-        assert student_cdf(value, freedom) == pytest.approx(student.cdf(value, freedom), abs=1e-12)
-    for share in (0.001, 0.025, 0.3, 0.9, 0.975):
-        assert student_quantile(share, freedom) == pytest.approx(student.ppf(share, freedom), rel=1e-6)
+@pytest.mark.parametrize(
+    ("freedom", "quantile"), [(1, 12.7062047362), (4, 2.7764451052), (9, 2.2621571628), (29, 2.0452296421)]
+)
+def test_intervals_have_the_quantiles_of_students_table(freedom: int, quantile: float) -> None:
+    """One seed has one degree of freedom less than classes; the quantiles of 0.975 are those of printed tables."""
+    y = np.random.default_rng(freedom).normal(size=(1, freedom + 1))
+    found = estimate(ClassTable(y, np.ones(freedom + 1)))
+    error = y.std(ddof=1) / (freedom + 1) ** 0.5
+    assert (found.high - found.mean) / error == pytest.approx(quantile, rel=1e-9)
+    assert (found.mean - found.low) / error == pytest.approx(quantile, rel=1e-9)
+
+
+def test_probability_and_p_of_one_degree_of_freedom_are_those_of_cauchy() -> None:
+    """Student's t with one degree of freedom has the distribution function 1/2 + atan(t) / pi."""
+    found = estimate(ClassTable(np.asarray([[1.0, 4.0]]), np.ones(2)))
+    t = 2.5 / 1.5
+    assert found.probability == pytest.approx(0.5 + np.arctan(t) / np.pi, rel=1e-12)
+    assert found.p == pytest.approx(2 * (0.5 - np.arctan(t) / np.pi), rel=1e-12)
 
 
 def test_mean_is_over_queries_and_seeds() -> None:

@@ -11,7 +11,9 @@ from tests.reference.comparisons import toy_plan
 
 from tophit.cli import main
 from tophit.compare import Store
-from tophit.compare.outputs import to_csv, to_html, to_markdown, write_outputs
+from tophit.compare.comparison import write_outputs
+from tophit.compare.comparison_page import to_html
+from tophit.compare.outputs import to_csv, to_markdown
 from tophit.compare.plan import recipe_of
 from tophit.compare.summary import Comparison, summarise
 from tophit.errors import TophitError
@@ -69,7 +71,7 @@ def test_only_seeds_that_all_have_count(tmp_path: Path) -> None:
     assert summarise(store.plan(), store).seeds == 3
     for seed in range(3):
         store.result_path("Nothing", seed).unlink()
-    with pytest.raises(TophitError, match=r"no seed that every candidate has finished"):
+    with pytest.raises(TophitError, match=r"no seed that all candidates have finished"):
         summarise(store.plan(), store)
 
 

@@ -17,10 +17,10 @@ import pytest
 from tests.reference.comparisons import toy_plan
 
 from tophit.compare import Plan, Store
+from tophit.compare.comparison import run_comparison
 from tophit.compare.jobs import Job, do_job, jobs_of
-from tophit.compare.run import run_comparison
 from tophit.compare.tuning import best_settings, make_search
-from tophit.compare.work import default_storage, run_workers, work
+from tophit.compare.workers import default_storage, run_workers, work
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.progress import View
 
@@ -251,7 +251,7 @@ def test_a_search_without_optuna_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     plan = toy_plan(toy_data, trials=3)
-    with pytest.raises(UsageError, match=r"pip install 'tophit\[compare\]'; or write --trials 0"):
+    with pytest.raises(UsageError, match=r"pip install 'tophit\[compare\]'; or use --trials 0"):
         make_search("ProxyAnchor", plan.candidates["ProxyAnchor"], 3, str(tmp_path / "journal"))
     grid = plan.candidates["ProxyAnchor"].model_copy(update={"search": {"loss.alpha": [1.0, 2.0, 3.0]}})
     search = make_search("grid", grid, 3, "")
@@ -279,7 +279,7 @@ def test_a_worker_that_is_told_to_stop_at_its_start_ends(tmp_path: Path, toy_dat
     plan = toy_plan(toy_data, seeds=1)
     store = Store(tmp_path / "it")
     store.begin(plan)
-    command = [sys.executable, "-m", "tophit.compare.worker", str(store.folder), default_storage(store)]
+    command = [sys.executable, "-m", "tophit.compare.workers", str(store.folder), default_storage(store)]
     with held_back(plan, store):  # it would wait for the last job for ever
         worker = subprocess.Popen([*command, str(os.getpid())])
         time.sleep(delay)

@@ -59,7 +59,7 @@ def test_the_folder_has_the_format_that_readers_expect(
     assert {str(table.schema.field(name).type) for name in table.column_names[:5]} == {"string"}
     parts = list(read_parts(tmp_path / "v"))
     assert [len(part.ids) for part in parts] == [20, 20, 8]
-    assert parts[0].metadata[3] == {"price": 3, "name": "Größe"}
+    assert parts[0].metadata[3] == {"price": 3, "name": "Größe", "box": [2, 2, 30, 30]}
     assert parts[0].labels == [row.label for row in rows[:20]]
     assert parts[0].paths[3] == str(rows[3].path.absolute())
 

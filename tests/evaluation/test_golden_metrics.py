@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from reference import metrics as reference
-from tophit.evaluation import class_spread, nmi, pairwise_f1, retrieval_metrics
-from tophit.evaluation.relevant import RelevantRanks
-from tophit.evaluation.retrieval import metrics_of_ranks
+from tophit.evaluation import RankedQueries, class_spread, nmi, pairwise_f1, parse_metric, retrieval_metrics
 
 CASES = {
     case["id"]: case for case in json.loads((Path(__file__).parents[1] / "golden/metrics.json").read_text())["cases"]
@@ -27,8 +25,9 @@ def metrics_of_list(rel: list[int], total: int) -> dict[str, float]:
     """Metrics of one ranked list; relevant items that it does not show stand far below."""
     shown = [i + 1 for i, hit in enumerate(rel) if hit]
     ranks = np.asarray(shown + [10**6 + i for i in range(total - len(shown))])
-    values = metrics_of_ranks(RelevantRanks(0, np.asarray([total]), ranks), KS, KS, KS, KS)
-    return {name: float(value[0]) for name, value in values.items()}
+    found = RankedQueries(0, np.asarray([total]), ranks)
+    names = [f"{kind}@{k}" for kind in ("recall", "precision", "ndcg", "MAP") for k in KS]
+    return {name: float(parse_metric(name)(found)[0]) for name in (*names, "mAP", "MAP@R", "R-precision")}
 
 
 @pytest.mark.parametrize("name", case_ids("table3_row"))

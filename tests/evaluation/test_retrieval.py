@@ -12,10 +12,10 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from reference import metrics as reference
-from tophit.evaluation import RetrievalMetrics, one_set, ranks, retrieval_metrics, similarity
+from tophit.evaluation import RetrievalMetrics, one_set, ranks, retrieval_metrics, scores
 
 KS = {"recall_at": (1, 3, 50), "precision_at": (1, 4, 50), "ndcg_at": (1, 5, 50)}
-SMALL = 2 * similarity.ROW_TILE * similarity.COLUMN_TILE * 4  # a budget that leaves one tile a strip
+SMALL = 2 * scores.ROW_TILE * scores.COLUMN_TILE * 4  # a budget that leaves one tile a strip
 
 
 def random_set(seed: int, count: int, classes: int, dim: int = 6) -> tuple[np.ndarray, np.ndarray]:
@@ -35,8 +35,8 @@ WAYS = ["one set", "comparing", "sorting", "comparing few", "sorting few"]
 
 
 def count_by(way: str, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(one_set, "DIMENSIONS_A_COMPARISON", 0 if way == "one set" else np.inf)
-    patch.setattr(ranks, "SORT_A_SCORE", 0 if "sorting" in way else 10**9)
+    patch.setattr(one_set, "DIMENSIONS_PER_COMPARISON", 0 if way == "one set" else np.inf)
+    patch.setattr(ranks, "COST_OF_SORTING", 0 if "sorting" in way else 10**9)
     if "few" in way:
         for name, value in (("SHORT", 0), ("FEW", 0.5)):
             patch.setattr(ranks, name, value)
@@ -127,10 +127,10 @@ def test_a_product_whose_scores_depend_on_the_place_is_noticed(monkeypatch: pyte
 def test_a_small_budget_makes_several_spans_and_groups() -> None:
     rows, labels = random_set(0, 10_000, 2, 4)
     items = torch.from_numpy(rows)
-    task = similarity.SearchTask(items[:300], labels[:300], items, labels, np.arange(300))
-    assert len(similarity.ScoreStrips(task, SMALL).spans) == 9
-    assert len(similarity.ScoreStrips(task).spans) == 1
-    assert len(list(ranks.relevant_ranks(task, SMALL))) > len(similarity.ScoreStrips(task).strips) == 1
+    task = scores.SearchTask(items[:300], labels[:300], items, labels, np.arange(300))
+    assert len(scores.ScoreStrips(task, SMALL).spans) == 9
+    assert len(scores.ScoreStrips(task).spans) == 1
+    assert len(list(ranks.relevant_ranks(task, SMALL))) > len(scores.ScoreStrips(task).strips) == 1
 
 
 MEASURE_PEAK = """
@@ -215,8 +215,8 @@ def test_agrees_with_pytorch_metric_learning() -> None:
 @pytest.mark.parametrize("dim", [3, 6, 33, 64, 513])
 def test_equal_vectors_have_equal_scores_wherever_they_stand(dim: int, dtype: torch.dtype) -> None:
     rows = torch.randn(1, dim, dtype=dtype, generator=torch.Generator().manual_seed(dim)).repeat(5000, 1)
-    task = similarity.SearchTask(rows[:700], np.zeros(700), rows, np.zeros(5000), np.full(700, -1))
-    strips = similarity.ScoreStrips(task)
+    task = scores.SearchTask(rows[:700], np.zeros(700), rows, np.zeros(5000), np.full(700, -1))
+    strips = scores.ScoreStrips(task)
     assert len({score for strip in strips.strips for score in np.unique(strips.scores(strip, (0, 5000)))}) == 1
 
 
@@ -281,7 +281,7 @@ def test_zero_vectors_score_zero() -> None:
     ("arguments", "message"),
     [
         ({"labels": [0]}, "every row needs one label"),
-        ({"gallery": [[1.0, 2]]}, "go together"),
+        ({"gallery": [[1.0, 2]]}, "belong together"),
         ({"gallery": [[1.0, 2, 3]], "gallery_labels": [0]}, "same embedder"),
         ({"embeddings": [[1.0, float("nan")], [1, 1]]}, "NaN"),
         ({"embeddings": [1.0, 2.0]}, "shape"),
@@ -290,7 +290,7 @@ def test_zero_vectors_score_zero() -> None:
         ({"queries_without_positives": "drop"}, "'skip' or 'zero'"),
         ({"confidence": 95}, "between 0 and 1"),
         ({"confidence": 0.9, "confidence_over": "images"}, "'classes' or 'queries'"),
-        ({"own_items": [0, 1]}, "leave it out"),
+        ({"own_items": [0, 1]}, "leave them out"),
         ({"gallery": [[1.0, 2]], "gallery_labels": [0], "own_items": [0, 1]}, "own_items"),
     ],
 )

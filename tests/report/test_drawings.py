@@ -1,6 +1,7 @@
 """Drawings: the files are right and reproducible, and what stands on a page is of the page."""
 
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -12,9 +13,10 @@ import pytest
 from PIL import Image
 
 from tophit.errors import UsageError
-from tophit.report import style
-from tophit.report.drawing import DRAWING_CSS, Drawing, write_drawings
-from tophit.report.style import COLUMN, house_style, new_axes, series
+from tophit.figures import DRAWING_CSS, Drawing, style, write_drawings
+from tophit.figures.style import COLUMN, house_style, new_axes, series
+
+ROOT = Path(__file__).parents[2]
 
 
 def drawing(name: str = "a_line", height: float = 2.0) -> Drawing:
@@ -45,13 +47,13 @@ def test_files_are_written_with_their_numbers(tmp_path: Path) -> None:
 def test_bytes_are_the_same_in_another_process(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom tests.report.test_drawings import drawing\n"
-        "from tophit.report.drawing import write_drawings\nwrite_drawings([drawing()], sys.argv[1])"
+        "from tophit.figures import write_drawings\nwrite_drawings([drawing()], sys.argv[1])"
     )
     write_drawings([drawing()], tmp_path / "0")
     subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "1")],
         check=True,
-        env={"PYTHONHASHSEED": "7", "PYTHONPATH": str(Path(__file__).parents[2]), "HOME": str(tmp_path)},
+        env={"PYTHONHASHSEED": "7", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "HOME": str(tmp_path)},
     )
     for path in (tmp_path / "0").iterdir():
         assert path.read_bytes() == (tmp_path / "1" / path.name).read_bytes(), path.name
@@ -108,7 +110,7 @@ def test_without_matplotlib_the_error_says_what_to_install(monkeypatch: pytest.M
 
 def test_matplotlib_is_imported_only_for_figures() -> None:
     script = (
-        "import sys, tophit, tophit.cli, tophit.compare.page, tophit.report.drawing, tophit.report.label_problems\n"
+        "import sys, tophit, tophit.cli, tophit.compare.comparison, tophit.figures, tophit.report.make\n"
         "assert not {'matplotlib', 'pyplot'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

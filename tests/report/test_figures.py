@@ -11,16 +11,13 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import ImageRow
+from tophit.figures import write_drawings
+from tophit.figures.galleries import Ranked, gallery_drawing
+from tophit.figures.maps import map_drawing
+from tophit.figures.pairs import pair_drawings
+from tophit.figures.run_curves import run_drawings
 from tophit.recipe import make_recipe
-from tophit.report.drawing import write_drawings
-from tophit.report.figures import (
-    centres_drawing,
-    evaluation_drawings,
-    gallery_drawing,
-    map_drawing,
-    run_drawings,
-)
-from tophit.report.proxies import LocalCentre, NearImage
+from tophit.report.local_centres import LocalCentre, NearImage, centres_drawing
 from tophit.training import train
 
 
@@ -33,12 +30,14 @@ class Model:
     query: np.ndarray
     gallery: np.ndarray
 
-
-@dataclass(frozen=True)
-class Shown:
-    query: int
-    results: list[int]
-    scores: list[float]
+    @property
+    def named(self) -> tuple[str, dict[str, Any]]:
+        """Return the name and the arguments of ``pair_curves``."""
+        labels = np.asarray(self.labels)
+        search = {"embeddings": self.vectors[self.query], "labels": labels[self.query]}
+        if len(self.query) != len(self.gallery):
+            search |= {"gallery": self.vectors[self.gallery], "gallery_labels": labels[self.gallery]}
+        return self.name, search
 
 
 def model(name: str = "it", noise: float = 1.0, split: int | None = None) -> Model:
@@ -69,7 +68,7 @@ def pairs(of: Model) -> tuple[np.ndarray, np.ndarray]:
 def test_curves_of_pairs_have_the_areas_of_scikit_learn(split: int | None) -> None:
     one = model(split=split)
     same, scores = pairs(one)
-    curve, roc, distances = evaluation_drawings(one)
+    curve, roc, distances = pair_drawings([one.named])
     assert f"AP {100 * average_precision_score(same, scores):.1f}" in curve.svg()
     assert f"AUC {100 * roc_auc_score(same, scores):.1f}" in roc.svg()
     recall, precision = np.asarray(curve.numbers["recall"]), np.asarray(curve.numbers["precision"])
@@ -85,13 +84,13 @@ def test_curves_of_pairs_have_the_areas_of_scikit_learn(split: int | None) -> No
 
 
 def test_two_models_are_in_the_same_figures() -> None:
-    curve, roc, distances = evaluation_drawings(model("mine", 0.5), model("theirs", 2.0))
+    curve, roc, distances = pair_drawings([model("mine", 0.5).named, model("theirs", 2.0).named])
     for drawing in (curve, roc, distances):
         text = drawing.svg()
         assert "mine" in text
         assert "theirs" in text
     assert {"mine, recall", "theirs, recall"} <= set(curve.numbers)
-    same_name = evaluation_drawings(model("it", 0.5), model("it", 2.0))[0]
+    same_name = pair_drawings([model("it", 0.5).named, model("it", 2.0).named])[0]
     assert {"it (1), recall", "it (2), recall"} <= set(same_name.numbers)
 
 
@@ -148,7 +147,7 @@ def test_both_stages_of_generation_have_curves(tmp_path: Path, toy_data: str) ->
         assert list(drawings["generation_stages"].numbers[name]) == [line[name] for line in logged]
     assert "stage 2" in drawings["generation_stages"].svg()
     said = drawings["training_curves"].caption
-    assert "Pretraining ends with epoch 1: a jump there is where generated samples join." in said
+    assert "Pretraining ends with epoch 1; then generated samples join" in said
     assert "over 1 steps" not in said + drawings["generation_stages"].caption
     assert "its value itself" not in said
     assert "validation MAP@R (%)" in drawings["training_curves"].svg()
@@ -172,7 +171,7 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     rows = list(open_data(str(pictures)).rows)
     labels = [row.label for row in rows]
     wrong = next(i for i, label in enumerate(labels) if label != labels[0])
-    drawing = gallery_drawing(rows, [Shown(0, [1, wrong], [0.9, -0.001])], k=2)
+    drawing = gallery_drawing(rows, [Ranked(0, [1, wrong], [0.9, -0.001])], k=2)
     assert list(drawing.numbers["right"]) == [1, 0]
     assert list(drawing.numbers["image"]) == [str(rows[1].path), str(rows[wrong].path)]
     text = drawing.svg()
@@ -183,7 +182,7 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     assert f">{labels[wrong]}<" in text
     write_drawings([drawing], tmp_path)
     missing = [ImageRow(tmp_path / "none.png", "a"), rows[0]]
-    assert "no image" in gallery_drawing(missing, [Shown(0, [1], [0.5])], k=1).svg()
+    assert "no image" in gallery_drawing(missing, [Ranked(0, [1], [0.5])], k=1).svg()
 
 
 def test_local_centres_in_use_are_shown_once(pictures: Path) -> None:

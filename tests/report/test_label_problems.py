@@ -193,7 +193,7 @@ def test_a_wrong_call_is_explained() -> None:
     vectors, rows = clusters(2, 3, 0.1)
     with pytest.raises(UsageError, match=r"shape \(6, d\)"):
         find_label_problems(vectors[:5], rows)
-    with pytest.raises(UsageError, match=r"up to 1, not 1.5"):
+    with pytest.raises(UsageError, match=r"at most 1, not 1.5"):
         find_label_problems(vectors, rows, near=1.5)
 
 

@@ -6,13 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tophit.evaluation import retrieval_metrics, worst_queries
-from tophit.evaluation.retrieval import search_task
-from tophit.evaluation.worst import nearest_items
+from tophit.evaluation import rank_changes, retrieval_metrics, won_and_lost, worst_queries
+from tophit.evaluation.nearest import first_items, found_lists
+from tophit.evaluation.scores import search_task
 from tophit.losses import TopKPrecisionLoss
-from tophit.report.changes import rank_changes, won_and_lost
-from tophit.report.choices import choose_queries, confused_pairs, worst_first
-from tophit.report.lists import found_lists, misplaced_sets
+from tophit.report.queries import choose_queries, confused_pairs, misplaced_sets, worst_first
 
 
 def some_vectors(count: int = 90, classes: int = 9, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +131,7 @@ def test_galleries_take_one_query_of_a_class_while_there_are_classes() -> None:
 def test_confused_classes_are_counted_in_both_directions() -> None:
     vectors, labels = some_vectors(120, 6)
     task = search_task(vectors, labels)
-    nearest = nearest_items(task)
+    nearest = first_items(task, 1)[0][:, 0]
     counts: dict[frozenset[int], int] = {}
     for query, item in enumerate(nearest):
         pair = frozenset((int(labels[query]), int(labels[item])))

@@ -15,8 +15,8 @@ from conftest import draw_picture
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.report.content import Background, gather
-from tophit.report.evaluated import evaluated
 from tophit.report.make import make_report
+from tophit.report.measured import measured
 from tophit.report.page import write_page
 from tophit.report.pictures import Pictures, Thumbnails
 from tophit.training import train
@@ -105,7 +105,7 @@ def test_many_pictures_go_into_a_folder_beside_the_page_and_few_do_not(tmp_path:
     vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
     for inside, there in ((2000, True), (10**6, False)):
         pictures = Pictures()
-        content = gather(evaluated("run", rows, vectors), None, Background(), pictures)
+        content = gather(measured("run", rows, vectors), None, Background(), pictures)
         with Thumbnails(pictures, page.parent, inside) as thumbnails:
             write_page(page, {**content, "notes": []}, thumbnails.make())
         text = page.read_text()
@@ -147,7 +147,7 @@ def test_roles_divide_the_report_into_queries_and_gallery(tmp_path: Path) -> Non
     ]
     vectors = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
     pictures = Pictures()
-    content = gather(evaluated("run", rows, vectors), None, Background(), pictures)
+    content = gather(measured("run", rows, vectors), None, Background(), pictures)
     assert content["counts"] == {"queries": 4, "skipped": 0, "gallery": 8, "images": 12, "classes": 3}
     for query in content["queries"]:
         assert pictures.rows[query["picture"]].role == "query"
@@ -191,7 +191,7 @@ def test_data_that_moved_lead_to_the_option(reported: Reported, tmp_path: Path) 
     shutil.copytree(reported.run, tmp_path / "run")
     recipe = tmp_path / "run" / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace(str(reported.images), str(tmp_path / "gone")))
-    with pytest.raises(UsageError, match=r"If the run's data lie elsewhere now: --data PATH"):
+    with pytest.raises(UsageError, match=r"If the run's data have moved: --data PATH"):
         make_report(tmp_path / "run")
 
 

@@ -96,7 +96,7 @@ def test_what_stood_before_the_first_right_answer_is_said(single_page: Path, ope
     wrong = page.locator(".detail .cells .cell")
     classes = wrong.evaluate_all("all => all.map((one) => one.classList.contains('right'))")
     assert classes.index(True) == min(first - 1, 10)  # of more than ten, the first right one stands behind them
-    expect(page.locator(".detail .story-line").first).to_contain_text(f"at rank {first}, stood")
+    expect(page.locator(".detail .story-line").first).to_contain_text(f"at rank {first}, after")
 
 
 def test_two_models_stand_side_by_side_with_rank_changes(report_page: Path, opened: Opened) -> None:

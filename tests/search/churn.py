@@ -65,10 +65,10 @@ def write(folder: str, number: int) -> None:
 
 def nursery() -> None:
     """Fork a writer for each line read."""
-    from tophit.search.local import engine
+    from tophit.search.local import local_backend
 
     faulthandler.enable()
-    engine.SEAL_AT = 100  # so that segments are made all the time
+    local_backend.SEAL_AT = 100  # so that segments are made all the time
     for line in sys.stdin:
         folder, number = line.rstrip("\n").rsplit(" ", 1)
         child = os.fork()

@@ -15,32 +15,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from tophit.search import Index
 
-ENGINES = ("local", "milvus", "pgvector")
+BACKENDS = ("local", "milvus", "pgvector")
 
 
 @dataclass
 class Place:
-    """Where an engine keeps its indexes, and how to kill and restart what serves them."""
+    """Where a backend keeps its indexes, and how to kill and restart what serves them."""
 
-    engine: str
+    backend: str
     location: str
     name: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
     server: Any = None
 
     def create(self, dim: int = 8, fingerprint: str = "made by test", **options: Any) -> Index:
-        return Index.create(self.location, dim, fingerprint, engine=self.engine, **self.options, **options)
+        return Index.create(self.location, dim, fingerprint, backend=self.backend, **self.options, **options)
 
     def open(self, fingerprint: str | None = None) -> Index:
-        more = {"writable": True} if self.engine == "local" else {}
-        return Index.open(self.location, fingerprint, engine=self.engine, **self.options, **more)
+        more = {"writable": True} if self.backend == "local" else {}
+        return Index.open(self.location, fingerprint, backend=self.backend, **self.options, **more)
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"local": {}, "milvus": {"collection": self.name}, "pgvector": {"table": self.name}}[self.engine]
+        return {"local": {}, "milvus": {"collection": self.name}, "pgvector": {"table": self.name}}[self.backend]
 
     def kill_server(self) -> None:
         """Kill -9 what serves the index and start it again; a local index has only its writer."""
@@ -71,12 +72,14 @@ class MilvusServer:
         end = time.monotonic() + 60
         while True:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
+                break
             code = self.process.poll()
             if code is not None or time.monotonic() > end:
                 log = (self.folder / "log").read_text()
                 raise RuntimeError(f"milvus-lite does not start (exit code {code}):\n{log}")
             time.sleep(0.1)
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:  # it listens before it answers
+            grpc.channel_ready_future(channel).result(timeout=60)
 
     def kill_and_restart(self) -> None:
         self.process.kill()
@@ -146,15 +149,15 @@ def postgres_server() -> Iterator[PostgresServer]:
         server.stop()
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=BACKENDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """An empty place of each engine."""
+    """An empty place of each backend."""
     return place_of(request.param, request, tmp_path)
 
 
-def place_of(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Return an empty place of an engine, starting its server if it is the first."""
-    if engine == "local":
-        return Place(engine, str(tmp_path / "index"))
-    server = request.getfixturevalue("milvus_server" if engine == "milvus" else "postgres_server")
-    return Place(engine, server.address, server=server)
+def place_of(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return an empty place of a backend, starting its server if it is the first."""
+    if backend == "local":
+        return Place(backend, str(tmp_path / "index"))
+    server = request.getfixturevalue("milvus_server" if backend == "milvus" else "postgres_server")
+    return Place(backend, server.address, server=server)

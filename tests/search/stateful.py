@@ -1,4 +1,4 @@
-"""A stateful property test of an engine against a dictionary; any engine that can be made empty can run it."""
+"""A stateful property test of a backend against a dictionary; any backend that can be made empty can run it."""
 
 from collections.abc import Callable
 from typing import Any

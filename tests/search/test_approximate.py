@@ -1,4 +1,4 @@
-"""Above a size the local engine searches through IVF or HNSW: recall is measured, filters and deletions keep it."""
+"""Above a size the local backend searches through IVF or HNSW: recall is measured, filters and deletions keep it."""
 
 import subprocess
 import sys
@@ -127,9 +127,9 @@ def test_where_all_neighbours_were_deleted_farther_items_are_found(tmp_path: Pat
 
 
 def test_many_small_writes_become_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tophit.search.local import engine
+    from tophit.search.local import local_backend
 
-    monkeypatch.setattr(engine, "SEAL_AT", 20)
+    monkeypatch.setattr(local_backend, "SEAL_AT", 20)
     random = np.random.default_rng(0)
     values = random.normal(size=(500, 6))
     with Index.create(tmp_path, 6) as index:

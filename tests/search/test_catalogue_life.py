@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.search.servers import ENGINES, place_of
+from tests.search.servers import BACKENDS, place_of
 
 from tophit.data.folders import open_images
+from tophit.data.items import item_id, to_item, to_row
 from tophit.data.manifest import ImageRow, read_manifest
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.embedder import Embedder
-from tophit.search import Index, Item
-from tophit.search.ask import Question, ask
-from tophit.search.bulk import load_embedded
-from tophit.search.catalogue import ItemId, build_catalogue, item_id, item_metadata, load_catalogue, open_catalogue
-from tophit.search.reembed import compare_versions, reembed, row_of
-from tophit.search.versions import EngineChoice, read_versions, roll_back, switch_version
+from tophit.search import Index
+from tophit.search.catalogue import build_catalogue, load_catalogue, load_embedded, open_catalogue
+from tophit.search.query import ItemId, Query
+from tophit.search.reembed import compare_versions, reembed
+from tophit.search.versions import IndexOptions, read_versions, roll_back, switch_version
 
 
 def embedder_of(dim: int) -> Embedder:
@@ -41,35 +41,36 @@ def folder(rows: Sequence[ImageRow], tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_every_way_to_ask(folder: Path, rows: Sequence[ImageRow]) -> None:
-    path = str(rows[0].path)
+    path, other, unwanted = rows[0].path, rows[6].path, ItemId(str(rows[12].path))
+    item = ItemId(str(path))
     with open_catalogue(folder) as catalogue:
-        by_image, by_id = ask(catalogue, Question(images=[path], ids=[path], k=5))
-        assert by_image.hits[0].id == path
-        assert [hit.id for hit in by_id.hits] == [hit.id for hit in by_image.hits[1:]] + [by_id.hits[-1].id]
-        whole = ask(catalogue, Question(images=[path], box=(0, 0, 32, 32), k=3))[0]
-        assert whole.hits[0].score == pytest.approx(1, abs=1e-4)
-        part = ask(catalogue, Question(images=[path], box=(0, 0, 16, 16), k=3))[0]
-        assert part.hits[0].score < 0.9999
-        other = str(rows[6].path)
-        examples = ask(catalogue, Question(like=[path, other], unlike=[str(rows[12].path)], k=5))[0]
-        assert not {path, other, str(rows[12].path)} & {hit.id for hit in examples.hits}  # given by id: left out
-        same = catalogue.search_examples([ItemId(path), ItemId(other)], [ItemId(str(rows[12].path))], 5)
-        assert [hit.id for hit in same] == [hit.id for hit in examples.hits]
-        together = ask(catalogue, Question(images=[path, other], together=True, k=5))
-        assert len(together) == 1
-        filtered = ask(catalogue, Question(images=[path], where={"label": "class 5"}, k=48))[0]
-        assert {hit.metadata["label"] for hit in filtered.hits} == {"class 5"}
-        assert len(filtered.hits) == 6
+        by_image, by_id = catalogue.answer(Query([path, item], k=5))
+        assert by_image[0].id == str(path)
+        assert [hit.id for hit in by_id] == [hit.id for hit in by_image[1:]] + [by_id[-1].id]
+        whole = catalogue.answer(Query([path], box=(0, 0, 32, 32), k=3))[0]
+        assert whole[0].score == pytest.approx(1, abs=1e-4)
+        part = catalogue.answer(Query([path], box=(0, 0, 16, 16), k=3))[0]
+        assert part[0].score < 0.9999
+        liked = [catalogue.example(str(path)), catalogue.example(str(other))]
+        assert liked[0] == item
+        examples = catalogue.answer(Query(like=liked, unlike=[unwanted], k=5))[0]
+        assert not {str(path), str(other), unwanted.id} & {hit.id for hit in examples}  # given by id: left out
+        assert catalogue.search_examples(liked, [unwanted], 5) == examples
+        assert len(catalogue.answer(Query([path, other], together=True, k=5))) == 1
+        filtered = catalogue.answer(Query([path], where={"label": "class 5"}, k=48))[0]
+        assert {hit.metadata["label"] for hit in filtered} == {"class 5"}
+        assert len(filtered) == 6
+        with pytest.raises(UsageError, match="neither the id"):
+            catalogue.example("nothing.png")
         for wrong, words in (
-            (Question(), "Say what to search for"),
-            (Question(unlike=[path]), "--unlike needs"),
-            (Question(images=[path], like=[path]), "add --together"),
-            (Question(images=[path, path], box=(0, 0, 1, 1)), "exactly one"),
-            (Question(like=["nothing.png"]), "neither the id"),
-            (Question(images=[path], box=(5, 0, 1, 1)), "A box has"),
+            (Query(), "Say what to search for: images or ids, or like"),
+            (Query(unlike=[item]), "unlike needs"),
+            (Query([path, path], box=(0, 0, 1, 1)), "exactly one image"),
+            (Query([item], box=(0, 0, 1, 1)), "exactly one image"),
+            (Query([path], box=(5, 0, 1, 1)), "A box has"),
         ):
             with pytest.raises(UsageError, match=words):
-                ask(catalogue, wrong)
+                catalogue.answer(wrong)
 
 
 def test_indexing_again_adds_and_replaces(rows: Sequence[ImageRow], tmp_path: Path) -> None:
@@ -97,9 +98,9 @@ def test_manifest_columns_can_be_filtered_by(rows: Sequence[ImageRow], tmp_path:
         item = catalogue.index.get([boxed])[0]
         assert item is not None
         assert item.metadata["box"] == [0, 0, 20, 20]
-        loaded = Item(boxed, item.vector, {name: value for name, value in item.metadata.items() if name != "box"})
-        assert row_of(item) == row_of(loaded)  # tophit embed keeps the box in the id alone
-        assert row_of(item).box == (0, 0, 20, 20)
+        old = {name: value for name, value in item.metadata.items() if name != "box"}
+        assert to_row(boxed, item.metadata) == to_row(boxed, old)  # older parts have the box in the id alone
+        assert to_row(boxed, item.metadata).box == (0, 0, 20, 20)
 
 
 def write_embedded(folder: Path, embedder: Embedder, rows: Sequence[ImageRow], parts: int) -> None:
@@ -107,7 +108,7 @@ def write_embedded(folder: Path, embedder: Embedder, rows: Sequence[ImageRow], p
     folder.mkdir()
     vectors = embedder.encode([row.path for row in rows])
     for number, some in enumerate(np.array_split(np.arange(len(rows)), parts)):
-        table = {name: [item_metadata(rows[i])[name] for i in some] for name in ("path", "label", "split")}
+        table = {name: [to_item(rows[i])[1][name] for i in some] for name in ("path", "label", "split")}
         table |= {
             "id": [item_id(rows[i]) for i in some],
             "metadata": [json.dumps({"n": str(i), "note": ""}) for i in some],
@@ -119,20 +120,20 @@ def write_embedded(folder: Path, embedder: Embedder, rows: Sequence[ImageRow], p
     (folder / "embedding.json").write_text(json.dumps(described))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_bulk_load_resumes_where_it_stopped(
-    engine: str, request: pytest.FixtureRequest, rows: Sequence[ImageRow], tmp_path: Path
+    backend: str, request: pytest.FixtureRequest, rows: Sequence[ImageRow], tmp_path: Path
 ) -> None:
     embedder = embedder_of(8)
     write_embedded(tmp_path / "vectors", embedder, rows, 6)
-    place = place_of(engine, request, tmp_path)
-    choice = EngineChoice(engine, "" if engine == "local" else place.location, place.name)
+    place = place_of(backend, request, tmp_path)
+    options = IndexOptions(backend, "" if backend == "local" else place.location, place.name)
 
     def stopping(items: Sequence[Path], total: int) -> Sequence[Path]:
         assert total == 6
         return items[:2]
 
-    with load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i", stopping, choice=choice)[0] as part:
+    with load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i", stopping, options=options)[0] as part:
         assert len(part.index) == 16
     catalogue, written = load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
     with catalogue:
@@ -159,15 +160,15 @@ def test_bulk_load_refuses_what_does_not_fit(rows: Sequence[ImageRow], tmp_path:
         load_catalogue(embedder, tmp_path, tmp_path / "i")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_new_model_beside_the_old_and_back(
-    engine: str, request: pytest.FixtureRequest, rows: Sequence[ImageRow], tmp_path: Path
+    backend: str, request: pytest.FixtureRequest, rows: Sequence[ImageRow], tmp_path: Path
 ) -> None:
-    place = place_of(engine, request, tmp_path)
-    choice = EngineChoice(engine, "" if engine == "local" else place.location, place.name)
+    place = place_of(backend, request, tmp_path)
+    options = IndexOptions(backend, "" if backend == "local" else place.location, place.name)
     old, new = embedder_of(8), embedder_of(12)
     folder = tmp_path / "i"
-    build_catalogue(old, rows, folder, choice=choice)[0].close()
+    build_catalogue(old, rows, folder, options=options)[0].close()
     made = reembed(folder, new)
     assert (made.version, made.count, made.bad) == ("v2", 48, {})
     assert read_versions(folder).current == "v1"  # nothing is switched yet
@@ -187,7 +188,7 @@ def test_a_new_model_beside_the_old_and_back(
     with open_catalogue(folder) as catalogue:
         assert catalogue.embedder.dim == catalogue.index.dim == 12
         assert catalogue.search([rows[5].path], k=1)[0][0].id == item_id(rows[5])
-    with pytest.raises(TophitError, match=r"made by this embedder already"):
+    with pytest.raises(TophitError, match=r"already made by this embedder"):
         reembed(folder, new)
     assert roll_back(folder) == "v1"
     with open_catalogue(folder) as catalogue:
@@ -204,26 +205,26 @@ def test_comparing_an_embedder_with_itself_is_all_in_common(rows: Sequence[Image
 
 
 def test_no_password_is_written_down(rows: Sequence[ImageRow], tmp_path: Path) -> None:
-    for engine, address, hint in (
+    for backend, address, hint in (
         ("pgvector", "postgresql://me:secret@host/db", "PGPASSWORD"),
         ("pgvector", "host=h password=secret", "PGPASSWORD"),
         ("milvus", "http://me:secret@host:19530", "TOPHIT_MILVUS_TOKEN"),
     ):
         with pytest.raises(UsageError, match=hint):
-            build_catalogue(embedder_of(8), rows[:2], tmp_path / "i", choice=EngineChoice(engine, address))
+            build_catalogue(embedder_of(8), rows[:2], tmp_path / "i", options=IndexOptions(backend, address))
         assert not (tmp_path / "i").exists()
     with pytest.raises(UsageError, match=r"needs an address: --uri"):
-        build_catalogue(embedder_of(8), rows[:2], tmp_path / "j", choice=EngineChoice("milvus"))
+        build_catalogue(embedder_of(8), rows[:2], tmp_path / "j", options=IndexOptions("milvus"))
 
 
 def test_an_address_where_nothing_answers_leaves_nothing_behind(rows: Sequence[ImageRow], tmp_path: Path) -> None:
     with pytest.raises(TophitError, match=r"can't be reached"):
         build_catalogue(
-            embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("pgvector", "postgresql://127.0.0.1:9/x")
+            embedder_of(8), rows[:2], tmp_path, options=IndexOptions("pgvector", "postgresql://127.0.0.1:9/x")
         )
     assert not list(tmp_path.iterdir())
-    with pytest.raises(UsageError, match=r"--recall tunes the local engine"):
-        build_catalogue(embedder_of(8), rows[:2], tmp_path, choice=EngineChoice("milvus", "http://x", recall=0.9))
+    with pytest.raises(UsageError, match=r"--recall tunes the local backend"):
+        build_catalogue(embedder_of(8), rows[:2], tmp_path, options=IndexOptions("milvus", "http://x", recall=0.9))
 
 
 def test_an_interrupted_load_goes_on(rows: Sequence[ImageRow], tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_an_interrupted_load_goes_on(rows: Sequence[ImageRow], tmp_path: Path) -
 
     with pytest.raises(KeyboardInterrupt):
         load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i", interrupted)
-    with pytest.raises(TophitError, match=r"begun but not finished; type the same tophit index again"):
+    with pytest.raises(TophitError, match=r"unfinished; run the same tophit index command again"):
         open_catalogue(tmp_path / "i")
     catalogue, written = load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
     with catalogue:

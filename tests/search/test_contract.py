@@ -1,4 +1,4 @@
-"""One contract for all engines: what an index promises holds on a folder, on Milvus and on PostgreSQL alike."""
+"""One contract for all backends: what an index promises holds on a folder, on Milvus and on PostgreSQL alike."""
 
 import os
 import signal
@@ -110,7 +110,7 @@ def test_every_write_is_seen_by_the_next_read_of_any_client(place: Place) -> Non
             index.upsert([str(i)], vector[None])
             assert ids_of(index.search(vector, k=1)[0]) == [str(i)]
             assert len(index) == i + 1
-            if i % 10 == 0 and place.engine != "local":  # a local index has one writer; readers take a snapshot
+            if i % 10 == 0 and place.backend != "local":  # a local index has one writer; readers take a snapshot
                 with place.open() as other:
                     assert ids_of(other.search(vector, k=1)[0]) == [str(i)]
             if i % 3 == 0:
@@ -264,8 +264,8 @@ WRITER = """
     import sys
     import numpy as np
     from tests.search.servers import Place
-    engine, location, name, start = sys.argv[1:]
-    index = Place(engine, location, name).open()
+    backend, location, name, start = sys.argv[1:]
+    index = Place(backend, location, name).open()
     n = int(start)
     while True:
         rows = np.random.default_rng(n).normal(size=(4, 8))
@@ -279,11 +279,11 @@ def acknowledged_before_kill(place: Place, start: int, seconds: float) -> int:
     """Run a writer from batch ``start`` on, kill -9 it, and return its last acknowledged batch."""
     command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(WRITER)]
     process = subprocess.Popen(
-        [*command, place.engine, place.location, place.name, str(start)],
+        [*command, place.backend, place.location, place.name, str(start)],
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": "."},
+        env={**os.environ, "PYTHONPATH": "src:."},
     )
     with process:
         assert process.stdout is not None

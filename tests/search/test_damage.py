@@ -123,7 +123,7 @@ def test_a_damaged_manifest_is_refused_and_the_previous_one_has_everything(tmp_p
     with pytest.raises(TophitError, match="format 3; this version of Tophit reads 2"):
         Index.open(tmp_path)
     (tmp_path / "index.json").write_text(json.dumps({"format": 1, "vectors": "vectors-1.faiss"}))
-    with pytest.raises(TophitError, match="made by an older Tophit; build it anew"):
+    with pytest.raises(TophitError, match="made by an older Tophit; build it again"):
         Index.open(tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_a_damaged_database_is_found_and_what_is_readable_kept(tmp_path: Path) -
     with pytest.raises(TophitError, match=r"can't be read|is damaged"):
         Index.open(tmp_path)
     report = Index.repair_folder(tmp_path)
-    assert any("the metadata are lost" in line for line in report)
+    assert any("the metadata is lost" in line for line in report)
     after = contents(tmp_path)
     assert len(after) == 299
     assert after["id 100"] == (vectors[100].tolist(), {})

@@ -1,4 +1,4 @@
-"""The index through its public names, with the local engine."""
+"""The index through its public names, with the local backend."""
 
 import threading
 from pathlib import Path
@@ -102,13 +102,13 @@ def test_more_results_than_items_an_empty_index_and_wrong_calls(tmp_path: Path) 
     for k in (0, 1001, 2.5, True):
         with pytest.raises(UsageError, match="k must be at least 1 and at most 1000"):
             index.search(vectors, k)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="2 ids and 3 vectors must be equally many"):
+    with pytest.raises(UsageError, match="There are 2 ids but 3 vectors"):
         index.upsert(["a", "b"], vectors)
     with pytest.raises(UsageError, match="Vector 1 is zero"):
         index.upsert(["a", "b"], [vectors[0], np.zeros(8)])
     with pytest.raises(UsageError, match="Vector 0 holds infinity or not-a-number"):
         index.upsert(["a"], [[np.nan] * 8])
-    with pytest.raises(UsageError, match="not the one text 'abc'"):
+    with pytest.raises(UsageError, match="not the string 'abc'"):
         index.upsert("abc", vectors)
     for wrong in ("", 5, "x" * 2000, "a\0", "\ud800"):
         with pytest.raises(UsageError, match=r"id"):
@@ -120,8 +120,8 @@ def test_more_results_than_items_an_empty_index_and_wrong_calls(tmp_path: Path) 
         index.count({"a": {"like": 1}})
     with pytest.raises(UsageError, match="dim is a whole number"):
         Index.create(tmp_path / "none", 0)
-    with pytest.raises(UsageError, match="no search engine 'x'; choices: local"):
-        Index.create(tmp_path / "none", 4, engine="x")
+    with pytest.raises(UsageError, match=r"no search backend 'x'.*Choices: local"):
+        Index.create(tmp_path / "none", 4, backend="x")
     assert len(index) == 3
 
 
@@ -139,9 +139,9 @@ def test_one_writer_at_a_time_and_readers_do_not_write(tmp_path: Path) -> None:
     with pytest.raises(TophitError, match="Another process is writing"):
         Index.open(tmp_path, writable=True)
     index.close()
-    with pytest.raises(UsageError, match="There is an index in"):
+    with pytest.raises(UsageError, match="already holds an index"):
         Index.create(tmp_path, 8)
-    with Index.open(tmp_path) as reader, pytest.raises(UsageError, match="open it with writable=True to write"):
+    with Index.open(tmp_path) as reader, pytest.raises(UsageError, match="open it with writable=True"):
         reader.upsert(["a"], vectors[:1])
     with pytest.raises(TophitError, match="made by another embedder"):
         Index.open(tmp_path, fingerprint="another", writable=True)

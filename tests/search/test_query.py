@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from tests.reference.reranking import alpha_expansion, k_reciprocal
 
+from tophit.data.items import number_or_text, stored_value
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal
 from tophit.search import Index
 from tophit.search.duplicates import near_duplicates, write_duplicates
-from tophit.search.plain_values import number_or_text, parse_conditions, stored_value
-from tophit.search.query import combined_query, search_by_id, search_vectors
+from tophit.search.filters import parse_typed_filter
+from tophit.search.query import Query, answer, combined_vector, resolve_items, search_vectors
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -33,29 +34,29 @@ def index(vectors: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Inde
 
 
 def test_an_item_does_not_find_itself(index: Index, vectors: np.ndarray) -> None:
-    found = search_by_id(index, ["05", "33"], k=4)
+    found = answer(index, Query(k=4), resolve_items(index, ["05", "33"]))
     for name, hits in zip((5, 33), found, strict=True):
         order = [i for i in np.argsort(-(vectors @ vectors[name])) if i != name][:4]
         assert [hit.id for hit in hits] == [f"{i:02}" for i in order]
         assert [hit.rank for hit in hits] == [1, 2, 3, 4]
     with pytest.raises(TophitError, match=r"no item 'x'"):
-        search_by_id(index, ["x"])
+        resolve_items(index, ["x"])
 
 
 def test_examples_for_and_against_are_rocchios_formula() -> None:
     wanted, unwanted = np.array([[2.0, 0, 0], [0, 3, 0]]), np.array([[0, 5.0, 0]])
     expected = np.array([0.5, 0.5, 0]) - 0.25 * np.array([0, 1, 0])
-    np.testing.assert_allclose(combined_query(wanted, unwanted, 0.25), expected / np.linalg.norm(expected), rtol=1e-6)
-    np.testing.assert_allclose(combined_query(wanted), np.array([1, 1, 0]) / np.sqrt(2), rtol=1e-6)
+    np.testing.assert_allclose(combined_vector(wanted, unwanted, 0.25), expected / np.linalg.norm(expected), rtol=1e-6)
+    np.testing.assert_allclose(combined_vector(wanted), np.array([1, 1, 0]) / np.sqrt(2), rtol=1e-6)
     with pytest.raises(UsageError, match=r"cancel each other out"):
-        combined_query(wanted[:1], wanted[:1], 1.0)
+        combined_vector(wanted[:1], wanted[:1], 1.0)
     with pytest.raises(UsageError, match=r"at least one that is wanted"):
-        combined_query(wanted[:0], wanted)
+        combined_vector(wanted[:0], wanted)
 
 
 def test_against_pushes_a_class_down(index: Index, vectors: np.ndarray) -> None:
-    both = combined_query(np.stack([vectors[0], vectors[10]]))
-    only_first = combined_query(np.stack([vectors[0], vectors[10]]), vectors[11:15])
+    both = combined_vector(np.stack([vectors[0], vectors[10]]))
+    only_first = combined_vector(np.stack([vectors[0], vectors[10]]), vectors[11:15])
     of_second = [sum(hit.metadata["class"] == 1 for hit in search_vectors(index, q, 15)[0]) for q in (both, only_first)]
     assert of_second[1] < of_second[0]
 
@@ -107,7 +108,7 @@ def test_near_duplicates_are_the_connected_groups(tmp_path: Path) -> None:
 
 
 def test_conditions_as_typed() -> None:
-    assert parse_conditions(["label=12", "price<=2.5", 'sku="007"', "sold=true", "n!=-3", "code=007"]) == {
+    assert parse_typed_filter(["label=12", "price<=2.5", 'sku="007"', "sold=true", "n!=-3", "code=007"]) == {
         "label": {"eq": "12"},
         "price": {"lte": 2.5},
         "sku": {"eq": "007"},
@@ -115,11 +116,11 @@ def test_conditions_as_typed() -> None:
         "n": {"ne": -3},
         "code": {"eq": "007"},
     }
-    assert parse_conditions(["n=1,2"]) == {"n": {"in": [1, 2]}}
+    assert parse_typed_filter(["n=1,2"]) == {"n": {"in": [1, 2]}}
     for wrong in ("label", "=3", "label="):
         with pytest.raises(UsageError, match=r"written like label=cat"):
-            parse_conditions([wrong])
+            parse_typed_filter([wrong])
     with pytest.raises(UsageError, match=r"two conditions of the same kind"):
-        parse_conditions(["n<1", "n<2"])
+        parse_typed_filter(["n<1", "n<2"])
     assert [number_or_text(t) for t in ("10", "-2.50", "1e5", "007", "")] == [10, -2.5, "1e5", "007", ""]
     assert [stored_value(v) for v in ("10", "", None, float("nan"), True, "x")] == [10, None, None, None, True, "x"]

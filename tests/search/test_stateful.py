@@ -1,4 +1,4 @@
-"""The stateful property test on the local engine."""
+"""The stateful property test on the local backend."""
 
 import shutil
 import tempfile
@@ -16,7 +16,7 @@ def create_local() -> Index:
 
 def reopen_local(index: Index) -> Index:
     index.close()
-    return Index.open(index.engine.folder, writable=True)  # type: ignore[attr-defined]
+    return Index.open(index.backend.folder, writable=True)  # type: ignore[attr-defined]
 
 
 class LocalMachine(IndexMachine):
@@ -24,10 +24,10 @@ class LocalMachine(IndexMachine):
     reopen = staticmethod(reopen_local)
 
     def teardown(self) -> None:
-        engine: Any = self.index.engine
+        backend: Any = self.index.backend
         assert self.index.verify() == []
         super().teardown()
-        shutil.rmtree(engine.folder)
+        shutil.rmtree(backend.folder)
 
 
 TestLocal = LocalMachine.TestCase

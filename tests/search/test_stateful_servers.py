@@ -12,9 +12,9 @@ from tests.search.stateful import DIM, IndexMachine
 from tophit.search import Index
 
 
-@pytest.mark.parametrize("engine", ["milvus", "pgvector"])
-def test_an_engine_does_what_a_dictionary_does(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    place = place_of(engine, request, tmp_path)
+@pytest.mark.parametrize("backend", ["milvus", "pgvector"])
+def test_a_backend_does_what_a_dictionary_does(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    place = place_of(backend, request, tmp_path)
     place.create(DIM).close()
 
     def emptied() -> Index:

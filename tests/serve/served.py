@@ -18,7 +18,7 @@ from PIL import Image
 if TYPE_CHECKING:
     from starlette.testclient import TestClient
 
-    from tophit.serve.limits import Limits
+    from tophit.serve.config import Limits
     from tophit.serve.security import Access
 
 ADMIN = "an-admin-token-of-more-than-32-bytes"
@@ -74,17 +74,17 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def client_of(
-    place: Place, access: "Access | None" = None, limits: "Limits | None" = None, **wish: object
+    place: Place, access: "Access | None" = None, limits: "Limits | None" = None, **config: object
 ) -> "TestClient":
     """A client in this process; use it in a with statement, which starts and ends the application."""
     from starlette.testclient import TestClient
 
     from tophit.serve.app import make_app
-    from tophit.serve.library import Library, Wish
-    from tophit.serve.limits import Limits
+    from tophit.serve.config import Limits, ServeConfig
+    from tophit.serve.library import Library
     from tophit.serve.security import make_access
 
-    library = Library(Wish(place.index, limits=limits or Limits(), **wish))  # type: ignore[arg-type]
+    library = Library(ServeConfig(place.index, limits=limits or Limits(), **config))  # type: ignore[arg-type]
     app = make_app(library, access or make_access("127.0.0.1", None))
     client = TestClient(app, base_url="http://localhost:8000", raise_server_exceptions=False)
     client.library = library  # type: ignore[attr-defined]

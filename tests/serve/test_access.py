@@ -5,13 +5,17 @@ from pathlib import Path
 import httpx2 as httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tests.serve.served import ADMIN, READ, Place, client_of, encoded
 
 from conftest import draw_picture
-from tophit.errors import UsageError
-from tophit.serve.opaque import seal, unseal
-from tophit.serve.security import make_access, read_tokens
+from tophit.errors import TophitError, UsageError
+from tophit.serve.config import Limits
+from tophit.serve.guard import Guard
+from tophit.serve.metrics import Metrics
+from tophit.serve.security import make_access, need_of, needs, read_tokens
+from tophit.serve.served_pictures import seal, unseal
 
 FIRST = "class 2/3.png"
 
@@ -31,8 +35,8 @@ def test_pictures_are_served_by_names_nobody_can_make_up(client: TestClient, ser
     assert client.get(f"/thumbnails/{name}").status_code == 200
     for wrong in (name[:-2] + "AA", "AAAA", "..%2f..%2fetc%2fpasswd", seal(b"x" * 32, str(served.images / FIRST)), "é"):
         assert client.get(f"/thumbnails/{wrong}").status_code == 404, wrong
-    assert client.get("/page/../limits.py").status_code == 404
-    assert client.get("/page/%2e%2e/limits.py").status_code == 404
+    assert client.get("/page/../config.py").status_code == 404
+    assert client.get("/page/%2e%2e/config.py").status_code == 404
     refused(client.get(f"/thumbnails/{name}", params={"size": 5000}), 422, "160, 320, 1024")
 
 
@@ -56,7 +60,7 @@ def test_a_path_outside_the_root_is_not_served(served_copy: Place, tmp_path: Pat
 def test_a_client_can_not_name_a_file(admin: TestClient) -> None:
     for field in ("path", "box"):
         item = {"id": "x", "vector": [1.0] * 16, "metadata": {field: "/etc/passwd"}}
-        refused(admin.post("/items", json={"items": [item]}), 422, f"'{field}' is the server's own")
+        refused(admin.post("/items", json={"items": [item]}), 422, f"'{field}' is reserved for the server")
     admin.post(
         "/items",
         files={"files": ("../../x.png", encoded(draw_picture(1, 1)))},
@@ -74,7 +78,7 @@ def test_another_address_needs_a_token_of_32_bytes(tmp_path: Path, tokens: Path)
     with pytest.raises(UsageError, match=r"Others can reach 0\.0\.0\.0: give --token-file"):
         make_access("0.0.0.0", None)
     (tmp_path / "short").write_text("read tooshort\n")
-    with pytest.raises(UsageError, match=r"line 1: the token has 8 bytes; 32 are the least"):
+    with pytest.raises(UsageError, match=r"line 1: the token has 8 bytes; it needs 32"):
         read_tokens(tmp_path / "short")
     (tmp_path / "bad").write_text("write " + "x" * 40)
     with pytest.raises(UsageError, match=r"expected 'read TOKEN' or 'admin TOKEN'"):
@@ -93,9 +97,9 @@ def test_scopes(served_copy: Place, tokens: Path) -> None:
         )
         read = {"authorization": f"Bearer {READ}"}
         assert client.post("/search", json={"ids": [FIRST]}, headers=read).status_code == 200
-        refused(client.post("/items", json=item, headers=read), 403, "reads only")
+        refused(client.post("/items", json=item, headers=read), 403, "for reading only")
         assert client.post("/items", json=item, headers={"authorization": f"Bearer {ADMIN}"}).status_code == 200
-        refused(client.post("/session", json={"token": "wrong"}), 401, "not known")
+        refused(client.post("/session", json={"token": "wrong"}), 401, "not valid")
         cookie = client.post("/session", json={"token": ADMIN}).headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=strict" in cookie
@@ -104,6 +108,43 @@ def test_scopes(served_copy: Place, tokens: Path) -> None:
         assert client.get("/health").status_code == 200
     with client_of(served_copy) as client:
         refused(client.post("/items", json=item), 403, "started without an admin token")
+
+
+def test_every_route_needs_what_it_always_needed(client: TestClient) -> None:
+    routes = client.app._app.routes  # type: ignore[attr-defined]
+
+    def need(method: str, path: str) -> tuple[str, bool]:
+        found = need_of(routes, method, path)
+        return found.scope, found.light
+
+    for path in ("/", "/health", "/ready", "/openapi.json", "/favicon.ico", "/page/app.js"):
+        assert need("GET", path) == ("public", True), path
+    assert need("POST", "/session") == ("public", True)
+    for path in ("/items", "/about", "/map", "/map/points", "/map/items", "/worst", "/thumbnails/x", "/uploads/x"):
+        assert need("GET", path) == ("read", False), path
+    assert need("GET", "/metrics") == ("read", True)
+    assert need("POST", "/search") == need("POST", "/compare") == ("read", False)
+    for method in ("POST", "DELETE", "PUT", "PATCH", "OPTIONS"):  # those without a route too
+        assert need(method, "/items") == ("admin", False), method
+    assert need("HEAD", "/items") == need("GET", "/nothing") == ("read", False)
+
+
+def test_a_route_that_does_not_say_who_may_use_it_stops_the_server_from_starting() -> None:
+    def guard(app: FastAPI) -> Guard:
+        return Guard(app, Limits(), make_access("127.0.0.1", None), Metrics(), [], lambda: ("", ""))
+
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    guard(app)
+    app.get("/declared")(needs("read")(lambda: None))
+    app.post("/written")(needs("admin")(lambda: None))
+    guard(app)
+    app.get("/forgotten")(lambda: None)
+    with pytest.raises(TophitError, match=r"The route /forgotten does not declare what it needs"):
+        guard(app)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    app.put("/open")(needs("read")(lambda: None))
+    with pytest.raises(TophitError, match=r"The route /open \(PUT\) is open to read"):
+        guard(app)
 
 
 def test_host_and_origin_are_checked_and_there_is_no_cors(client: TestClient) -> None:

@@ -11,7 +11,6 @@ from tests.serve.served import Place, encoded
 
 from conftest import draw_picture
 from tophit.search.catalogue import open_catalogue
-from tophit.serve.searching import rank_changes
 
 FIRST = "class 2/3.png"
 
@@ -84,7 +83,7 @@ def test_likes_dislikes_filters_and_reranking_are_the_catalogue_s(client: TestCl
     liked = client.post(
         "/search", json={"ids": [FIRST], "like": ["class 4/1.png"], "unlike": ["class 0/0.png"], "k": 5}
     )
-    from tophit.search.catalogue import ItemId
+    from tophit.search.query import ItemId
 
     with open_catalogue(served.index) as catalogue:
         names = [ItemId(str(served.images / name)) for name in (FIRST, "class 4/1.png", "class 0/0.png")]
@@ -109,18 +108,11 @@ def test_two_models_on_one_query_with_rank_changes(client: TestClient) -> None:
         change = told["changes"][name]
         assert change == (first.index(name) - second.index(name) if name in first else None)
     assert told["lost"] == [name for name in first if name not in second]
+    assert told["shared"] == len(set(first) & set(second))
     upload = client.post("/compare", files={"files": encoded(draw_picture(3, 77))}, data={"query": '{"k": 4}'})
     assert len(upload.json()["second"]["results"]) == 4
     several = client.post("/compare", json={"ids": [FIRST, "class 0/0.png"]})
     assert (several.status_code, "one query" in several.text) == (422, True)
-
-
-def test_rank_changes_by_hand() -> None:
-    def ranked(names: str) -> list[dict]:
-        return [{"id": name, "rank": rank} for rank, name in enumerate(names, 1)]
-
-    told = rank_changes(ranked("abcd"), ranked("dbxa"))
-    assert told == {"changes": {"d": 3, "b": 0, "x": None, "a": -3}, "lost": ["c"], "shared": 3}
 
 
 def test_items_by_id_and_a_sample(client: TestClient) -> None:

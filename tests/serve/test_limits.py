@@ -20,8 +20,8 @@ from tests.serve.served import ADMIN, Place, client_of, encoded
 from conftest import draw_picture
 from tophit.errors import UsageError
 from tophit.serve.batching import Batcher
+from tophit.serve.config import Limits
 from tophit.serve.decode_pool import DecodePool
-from tophit.serve.limits import Limits
 from tophit.serve.problems import Problem
 
 FIRST = "class 2/3.png"
@@ -86,7 +86,7 @@ def test_what_is_neither_json_nor_a_form_is_refused(client: TestClient) -> None:
     refused(
         client.post("/search", json={"ids": [FIRST], "url": "http://example.org/a.jpg"}), 422, "url"
     )  # no URL search
-    refused(client.post("/search", json={}), 422, "Say what to search by")
+    refused(client.post("/search", json={}), 422, "Say what to search for")
     for text in ("{", "[" * 100_000, '{"k": NaN}', '{"ids": 3}'):
         headers = {"content-type": "application/json"}
         assert client.post("/search", content=text.encode(), headers=headers).status_code == 422
@@ -169,14 +169,15 @@ def test_exif_turns_the_picture_and_goes_no_further(client: TestClient) -> None:
         ({"uploads": ["x"] * 17}, "17 images are more than 16"),
         ({"ids": [FIRST], "where": {f"f{n}": n for n in range(33)}}, "at most 32"),
         ({"ids": [FIRST], "where": {"a": {"like": "x"}}}, "no operator 'like'"),
-        ({"ids": [FIRST], "where": {"path": {"gt": "/home"}}}, "the server's own"),
-        ({"ids": [FIRST], "rerank": ["k-reciprocal:candidates=5000"]}, "1000 are the most"),
+        ({"ids": [FIRST], "where": {"path": {"gt": "/home"}}}, "reserved for the server"),
+        ({"ids": [FIRST], "rerank": ["k-reciprocal:candidates=5000"]}, "at most 1000 are allowed"),
         ({"ids": [FIRST], "rerank": ["magic"]}, "no re-ranking 'magic'"),
         ({"vectors": [[1.0] * 15]}, "16 numbers"),
-        ({"vectors": [[0.0] * 16]}, "points nowhere"),
+        ({"vectors": [[0.0] * 16]}, "is zero"),
         ({"ids": [FIRST], "box": [0.5, 0, 0.4, 1]}, "x1 < x2"),
-        ({"ids": [FIRST, "class 0/0.png"], "box": [0, 0, 1, 1]}, "one picture"),
-        ({"unlike": [FIRST]}, "Say what to search by"),
+        ({"ids": [FIRST, "class 0/0.png"], "box": [0, 0, 1, 1]}, "single picture"),
+        ({}, "Say what to search for: files, ids, uploads, vectors, or like"),
+        ({"unlike": [FIRST]}, "unlike needs something that is wanted"),
         ({"ids": ["a\0b"]}, "NUL"),
     ],
 )

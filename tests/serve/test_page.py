@@ -59,7 +59,7 @@ def test_two_pictures_are_one_query_and_a_text_is_none(page: Page) -> None:
     expect(page.locator(".several img")).to_have_count(2)
     assert len(asked(page)["upload"]) == 2
     page.locator("#pick").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"hello"})
-    expect(page.get_by_role("alert")).to_contain_text("no picture")
+    expect(page.get_by_role("alert")).to_contain_text("not a picture")
     page.locator("#pick").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": b"hello"})
     expect(page.get_by_role("alert")).to_contain_text("not a JPEG, PNG or WebP")
 

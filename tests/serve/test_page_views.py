@@ -241,10 +241,10 @@ def test_a_server_with_a_token_asks_for_it(browser: Browser, served: Place, tmp_
         page = context.new_page()
         page.goto(BY_FIRST)
         page.get_by_label("Token", exact=True).last.fill("wrong")
-        page.get_by_role("button", name="Go on").click()
-        expect(page.get_by_role("alert")).to_contain_text("not known")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.get_by_role("alert")).to_contain_text("not valid")
         page.get_by_label("Token", exact=True).last.fill(READ)
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Continue").click()
         assert results(page)
         assert page.locator(".grid .card img").first.evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
     finally:

@@ -18,31 +18,37 @@ def compare(
     plan: Annotated[
         str | None, typer.Argument(help="A plan (YAML), or the folder of a comparison to continue.")
     ] = None,
-    preset: Annotated[str | None, typer.Option("--preset", help="A plan that ships: papers, quick.")] = None,
+    preset: Annotated[
+        str | None, typer.Option("--preset", help="A plan that comes with Tophit: papers or quick.")
+    ] = None,
     data: Annotated[str | None, typer.Option("--data", help="A manifest, a feature file, a folder, 'icons'.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The comparison's folder.")] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Measured runs of each candidate.")] = None,
-    trials: Annotated[int | None, typer.Option("--trials", min=0, help="Runs of each search; 0: none.")] = None,
+    trials: Annotated[
+        int | None, typer.Option("--trials", min=0, help="Runs to search each candidate's settings; 0: no search.")
+    ] = None,
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Epochs of every run.")] = None,
-    workers: Annotated[int, typer.Option("--workers", min=0, help="Runs side by side; 0: one a core.")] = 0,
+    workers: Annotated[int, typer.Option("--workers", min=0, help="Runs at the same time; 0: one per core.")] = 0,
     storage: Annotated[
         str | None, typer.Option("--storage", help="Address of a database for Optuna; default: a file in the folder.")
     ] = None,
-    worker: Annotated[bool, typer.Option("--worker", help="Only help with the comparison in a folder.")] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="Do runs again that failed, as on a full disk.")] = False,
-    report: Annotated[bool, typer.Option("--report", help="Only compute the tables again from finished runs.")] = False,
+    worker: Annotated[bool, typer.Option("--worker", help="Only help with the comparison in the folder PLAN.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Repeat runs that failed, as on a full disk.")] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="Only compute the tables again, from finished runs.")
+    ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Find which objective suits your data: same budget for all, many seeds, one look at the test classes."""
-    from tophit.compare.run import open_comparison, run_comparison
+    """Find the method that suits your data: the same budget for all, several seeds, one look at the test classes."""
+    from tophit.compare.comparison import open_comparison, run_comparison
 
     changes: dict[str, Any] = {"seeds": seeds, "trials": trials, "epochs": epochs}
     if worker:
         if plan is None or preset or data:
-            raise UsageError("--worker helps with a comparison that was begun: tophit compare FOLDER --worker.")
-        from tophit.compare.work import work
+            raise UsageError("--worker helps with a comparison that was started: tophit compare FOLDER --worker.")
+        from tophit.compare.workers import work
 
-        console.print(f"Did {work(plan, storage)} runs; none is left.", highlight=False)
+        console.print(f"Did {work(plan, storage)} runs; none are left.", highlight=False)
         return
     from tophit.compare.outputs import to_table
     from tophit.progress import TerminalView

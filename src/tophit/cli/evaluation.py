@@ -21,18 +21,22 @@ def evaluate(
     ],
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
     against: Annotated[
-        str | None, typer.Option("--against", help="Another model: add the paired difference on the same queries.")
+        str | None, typer.Option("--against", help="Another model: show the paired difference on the same queries.")
     ] = None,
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", help="A further metric such as recall@100 (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--metric", help="A further metric: recall@100, or your own, package.module:function (repeatable)."
+        ),
     ] = None,
     rerank: Annotated[
         str | None,
         typer.Option(
-            "--rerank", help="alpha-qe or k-reciprocal, with settings as in k-reciprocal:k1=10; compared with none."
+            "--rerank",
+            help="alpha-qe or k-reciprocal, with settings as in k-reciprocal:k1=10; compared with no re-ranking.",
         ),
     ] = None,
-    clusters: Annotated[bool, typer.Option("--clusters", help="Also NMI and F1 of k-means clusters.")] = False,
+    clusters: Annotated[bool, typer.Option("--clusters", help="Also measure NMI and F1 of k-means clusters.")] = False,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation."),

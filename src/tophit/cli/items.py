@@ -1,4 +1,4 @@
-"""The commands under items: look after an index."""
+"""The commands under items: manage an index."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from tophit.cli.shell import RunOption, Verbose, app, console
 from tophit.errors import TophitError
 
 items_app = typer.Typer(
-    help="Look after an index: what is in it, duplicates, deleting, a new model.", no_args_is_help=True
+    help="Manage an index: its facts, duplicates, deleting items, changing to a new model.", no_args_is_help=True
 )
 app.add_typer(items_app, name="items")
 
@@ -26,22 +26,23 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Say what an index holds, how it is searched, and which versions there are."""
+    """Show what an index holds, how it is searched, and its versions."""
     import json
 
     from tophit.search.catalogue import open_catalogue
-    from tophit.search.plain_values import parse_conditions
+    from tophit.search.filters import parse_typed_filter
     from tophit.search.versions import read_versions
 
     known = read_versions(folder)
     with open_catalogue(folder) as catalogue:
         facts: dict[str, Any] = catalogue.index.stats()
         if where:
-            facts["matching"] = catalogue.index.count(parse_conditions(where))
+            facts["matching"] = catalogue.index.count(parse_typed_filter(where))
     facts |= {"version in force": known.current, "versions": ", ".join(known.versions)}
-    if as_json:
+    if as_json:  # whose keys stay
         print(json.dumps(facts, indent=2, default=str))
         return
+    facts["active version"] = facts.pop("version in force")
     table = Table("", Column("", overflow="fold"), show_header=False)
     for name, value in facts.items():
         table.add_row(escape(str(name)), escape(str(value)))
@@ -58,14 +59,14 @@ def delete(
     from tophit.search.catalogue import open_catalogue
 
     with open_catalogue(folder, writable=True) as catalogue:
-        console.print(f"{catalogue.index.delete(ids)} of {len(ids)} items were there and are gone.", highlight=False)
+        console.print(f"{catalogue.index.delete(ids)} of {len(ids)} items were found and deleted.", highlight=False)
 
 
 @items_app.command("duplicates", epilog="Example: tophit items duplicates mine.index --threshold 0.97 --out pairs.csv")
 def duplicates(
     folder: Folder,
-    threshold: Annotated[float, typer.Option(help="From which cosine similarity on two images are the same.")] = 0.95,
-    out: Annotated[Path | None, typer.Option("--out", help="Write every group into this CSV.")] = None,
+    threshold: Annotated[float, typer.Option(help="The least cosine similarity of near-duplicates.")] = 0.95,
+    out: Annotated[Path | None, typer.Option("--out", help="Write every group to this CSV file.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Find groups of near-duplicates."""
@@ -88,17 +89,17 @@ def duplicates(
 
 @items_app.command("compact", epilog="Example: tophit items compact mine.index")
 def compact(folder: Folder, verbose: Verbose = False) -> None:
-    """Merge what was written since the last time, and tune the search again."""
+    """Merge what was written since the last compaction, and tune the search again."""
     from tophit.search.catalogue import open_catalogue
 
     with open_catalogue(folder, writable=True) as catalogue:
         catalogue.index.compact()
-        console.print(f"{len(catalogue.index)} items are compacted.", highlight=False)
+        console.print(f"{len(catalogue.index)} items compacted.", highlight=False)
 
 
 @items_app.command("verify", epilog="Example: tophit items verify mine.index")
 def verify(folder: Folder, verbose: Verbose = False) -> None:
-    """Read everything in a local index and say what is wrong; exit code 1 if anything is."""
+    """Read everything in a local index and report any damage; exit code 1 if there is some."""
     from tophit.search.catalogue import open_catalogue
 
     with open_catalogue(folder) as catalogue:
@@ -107,12 +108,12 @@ def verify(folder: Folder, verbose: Verbose = False) -> None:
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     if wrong:
         raise TophitError(f"The index in {folder} is damaged; try: tophit items repair {folder}")
-    console.print("Nothing is wrong.")
+    console.print("No problems found.")
 
 
 @items_app.command("repair", epilog="Example: tophit items repair mine.index")
 def repair(folder: Folder, verbose: Verbose = False) -> None:
-    """Recover what can be recovered of a damaged local index, and say what was lost."""
+    """Recover what can be recovered of a damaged local index, and report what was lost."""
     from tophit.search.catalogue import open_catalogue
 
     with open_catalogue(folder, writable=True) as catalogue:
@@ -131,10 +132,10 @@ def reembed(
         str | None, typer.Option("--queries", help="Compare on these images (a manifest) instead of a sample.")
     ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many results are compared.")] = 10,
-    switch: Annotated[bool, typer.Option("--switch", help="Put the new version in force at once.")] = False,
+    switch: Annotated[bool, typer.Option("--switch", help="Activate the new version at once.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Embed every item by a new model beside the old version, and compare the two."""
+    """Embed every item again with a new model, beside the old version, and compare the two."""
     from tophit.data.folders import open_images
     from tophit.models import load
     from tophit.progress import TerminalView
@@ -151,33 +152,33 @@ def reembed(
         f"{made.count} items are in version {made.version}. On {found.queries} queries the first {k} results of both "
         f"versions have {found.overlap:.1%} in common."
     )
-    table = Table("share of queries or results of the query's label", "in force", made.version)
+    table = Table("share of queries or results of the query's label", "active", made.version)
     table.add_row("first result", *(f"{value:.1%}" for value in found.first_right))
     table.add_row(f"first {k} results", *(f"{value:.1%}" for value in found.same_label))
     console.print(table)
     if switch:
         switch_version(folder, made.version)
-        view.note(f"Version {made.version} is in force; the way back: tophit items rollback {folder}")
+        view.note(f"Version {made.version} is active. To go back: tophit items rollback {folder}")
     else:
-        view.note(f"To put it in force: tophit items switch {folder} {made.version}")
+        view.note(f"To activate it: tophit items switch {folder} {made.version}")
 
 
 @items_app.command("switch", epilog="Example: tophit items switch mine.index v2")
 def switch(
     folder: Folder,
-    version: Annotated[str, typer.Argument(help="The version to put in force.")],
+    version: Annotated[str, typer.Argument(help="The version to activate.")],
     verbose: Verbose = False,
 ) -> None:
-    """Put a version in force; the one before is kept."""
+    """Activate a version; the one before is kept."""
     from tophit.search.versions import switch_version
 
     switch_version(folder, version)
-    console.print(f"Version {version} is in force.", highlight=False)
+    console.print(f"Version {version} is active.", highlight=False)
 
 
 @items_app.command("rollback", epilog="Example: tophit items rollback mine.index")
 def rollback(folder: Folder, verbose: Verbose = False) -> None:
-    """Go back to the version that was in force before."""
+    """Go back to the version that was active before."""
     from tophit.search.versions import roll_back
 
-    console.print(f"Version {roll_back(folder)} is in force again.", highlight=False)
+    console.print(f"Version {roll_back(folder)} is active again.", highlight=False)

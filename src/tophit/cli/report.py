@@ -19,17 +19,17 @@ def report(
         str | None, typer.Option("--against", help="Another run, an embedder's folder or a backbone's name.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="Where the run's data are now, if not where its recipe says.")
+        str | None, typer.Option("--data", help="The run's data, if they have moved since the training.")
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The page; default: RUN/report.html.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The page to write; default: RUN/report.html.")] = None,
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Folder for each figure as PNG, SVG, PDF and its numbers as CSV.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Write a page that shows what a run's model does: galleries, worst queries, the map, two models side by side."""
+    """Write a page on what a run's model finds: galleries, worst queries, the map, two models side by side."""
+    from tophit.compare.comparison import compare_report, is_comparison
     from tophit.progress import TerminalView
-    from tophit.report.comparison import compare_report, is_comparison
 
     view = TerminalView(errors)
     if is_comparison(run):

@@ -1,15 +1,20 @@
 """The commands index and search."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
+from typer.core import TyperCommand
 
 from tophit.cli.shell import Verbose, app, console, errors
 from tophit.errors import UsageError
+
+if TYPE_CHECKING:
+    from tophit.search import Hit
 
 WhereOption = Annotated[
     list[str] | None,
@@ -17,31 +22,49 @@ WhereOption = Annotated[
 ]
 
 
+class _IndexCommand(TyperCommand):
+    """Asks the registry what to say about backends, and only when the help is shown."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with what each backend says about itself."""
+        from tophit.registry import names
+        from tophit.search.backend import backend_facts
+
+        known = {name: backend_facts(name) for name in names("backend")}
+        texts = {
+            "backend": f"Where the vectors are kept: {', '.join(known)}, or package.module:Name.",
+            "kind": "Kind of index. " + "; ".join(f"{n}: {', '.join(f.kinds)}" for n, f in known.items() if f.kinds),
+        }
+        for option in ("uri", "dsn"):
+            said = [f"{n}: {f.address_like}" for n, f in known.items() if f.address == f"--{option}" and f.address_like]
+            texts[option] = "; ".join(said)
+        for parameter in self.params:
+            if parameter.name in texts:
+                parameter.help = texts[parameter.name]  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 @app.command(
+    cls=_IndexCommand,
     epilog="Examples: tophit index images/ --run runs/mine --out mine.index · "
     "tophit index --from vectors/ --run runs/mine --out mine.index · "
-    "tophit index images/ --run runs/mine --out mine.index --engine milvus --uri http://localhost:19530"
+    "tophit index images/ --run runs/mine --out mine.index --backend milvus --uri http://localhost:19530",
 )
 def index(
     images: Annotated[str | None, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")] = None,
     run: Annotated[str, typer.Option("--run", help="A run, an embedder's folder, or a backbone's name.")] = ...,  # type: ignore[assignment]
-    out: Annotated[Path, typer.Option("--out", help="The folder of the index; one that is there grows.")] = ...,  # type: ignore[assignment]
+    out: Annotated[Path, typer.Option("--out", help="The folder of the index; an existing one grows.")] = ...,  # type: ignore[assignment]
     vectors: Annotated[
         Path | None, typer.Option("--from", help="Instead of images: a folder that tophit embed wrote.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
     recall: Annotated[
-        float | None, typer.Option("--recall", min=0.5, max=1, help="The recall to tune a large local index for.")
+        float | None, typer.Option("--recall", min=0.5, max=1, help="The recall that a large index is tuned for.")
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="local, milvus or pgvector.")] = "local",
-    uri: Annotated[str, typer.Option("--uri", help="Milvus: an address, or a file ending in .db.")] = "",
-    dsn: Annotated[str, typer.Option("--dsn", help="pgvector: postgresql://user@host/database.")] = "",
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            "--kind", help="Kind of index. local: auto, flat, ivf, hnsw; milvus: flat, hnsw; pgvector: exact, hnsw."
-        ),
-    ] = None,
+    backend: Annotated[str | None, typer.Option("--backend", "--engine")] = None,
+    uri: Annotated[str, typer.Option("--uri")] = "",
+    dsn: Annotated[str, typer.Option("--dsn")] = "",
+    kind: Annotated[str | None, typer.Option("--kind")] = None,
     name: Annotated[str, typer.Option("--name", help="Start of the collection's or table's name.")] = "tophit",
     verbose: Verbose = False,
 ) -> None:
@@ -54,16 +77,16 @@ def index(
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue, load_catalogue
-    from tophit.search.versions import EngineChoice
+    from tophit.search.versions import IndexOptions
 
     view = TerminalView(console)
-    choice = EngineChoice(engine, uri or dsn, name, kind, recall)
+    options = IndexOptions(backend, uri or dsn, name, kind, recall)
     if part is None:
         assert vectors is not None
-        catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), choice=choice)
+        catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)
         view.note(f"{written} vectors written.")
     else:
-        catalogue, bad = build_catalogue(load(run), part.rows, out, view.track("Embedding"), choice=choice)
+        catalogue, bad = build_catalogue(load(run), part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():
             view.note(f"Skipped row {part.number(row)}: {reason}")
     with catalogue:
@@ -108,30 +131,35 @@ def search(
 ) -> None:
     """Find the indexed images nearest to images, items or examples: rank, score, label, path."""
     from tophit.reranking import parse_reranking
-    from tophit.search.ask import Question, ask
     from tophit.search.catalogue import open_catalogue
-    from tophit.search.plain_values import parse_conditions
+    from tophit.search.filters import parse_typed_filter
+    from tophit.search.query import ItemId, Query, Wording
 
-    question = Question(
-        images=queries or (),
-        ids=ids or (),
-        box=None if box is None else _box(box),
-        like=like or (),
-        unlike=unlike or (),
-        together=together,
-        k=k,
-        where=parse_conditions(where or []),
-        rerank=[parse_reranking(text) for text in rerank or []],
-    )
+    images, names = queries or [], ids or []
+    crop = None if box is None else _box(box)
+    conditions, steps = parse_typed_filter(where or []), [parse_reranking(text) for text in rerank or []]
+    if (like or unlike) and (images or names) and not together:
+        raise UsageError("To search by images or --id and by --like or --unlike as one query, add --together.")
     with open_catalogue(folder) as catalogue:
-        answers = ask(catalogue, question)
-    if as_json:
-        _print_as_json(answers)
+        liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
+        query = Query(
+            [*images, *map(ItemId, names)], liked, unliked, crop, together, k=k, where=conditions, rerank=steps
+        )
+        found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+    if query.is_combined:
+        wanted = [*map(str, images), *names, *(like or ())]
+        titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]
+        pictures = [next((each for each in (*images, *liked) if isinstance(each, Path)), None)]
     else:
-        for answer in answers:
-            console.print(hits_table(answer.query, answer.hits))
+        titles = [*(f"{image} ({_box_text(crop)})" if crop else str(image) for image in images), *names]
+        pictures = [*images, *(None for _ in names)]
+    if as_json:
+        _print_as_json(titles, found)
+    else:
+        for title, hits in zip(titles, found, strict=True):
+            console.print(hits_table(title, hits))
     if sheet is not None:
-        _draw(answers, sheet)
+        _draw(titles, pictures, found, sheet)
 
 
 def hits_table(title: str, hits: Any) -> Table:
@@ -151,29 +179,32 @@ def _box(text: str) -> tuple[float, float, float, float]:
     return x1, y1, x2, y2
 
 
-def _print_as_json(answers: Any) -> None:
+def _box_text(box: tuple[float, float, float, float]) -> str:
+    return ",".join(f"{value:g}" for value in box)
+
+
+def _print_as_json(titles: Sequence[str], found: "Sequence[Sequence[Hit]]") -> None:
     import json
 
-    found = [
-        {
-            "query": answer.query,
-            "results": [{"rank": h.rank, "score": h.score, "id": h.id, **h.metadata} for h in answer.hits],
-        }
-        for answer in answers
+    answers = [
+        {"query": title, "results": [{"rank": h.rank, "score": h.score, "id": h.id, **h.metadata} for h in hits]}
+        for title, hits in zip(titles, found, strict=True)
     ]
-    print(json.dumps(found, indent=2, ensure_ascii=False))
+    print(json.dumps(answers, indent=2, ensure_ascii=False))
 
 
-def _draw(answers: Any, sheet: Path) -> None:
+def _draw(
+    titles: Sequence[str], pictures: Sequence[Path | None], found: "Sequence[Sequence[Hit]]", sheet: Path
+) -> None:
     from tophit.report.sheet import SheetCell, contact_sheet
 
     rows = [
         (
-            SheetCell(answer.image or Path(answer.hits[0].metadata["path"]), Path(answer.query).name),
-            [SheetCell(Path(h.metadata["path"]), f"{h.metadata['label']}\n{h.score:.3f}") for h in answer.hits],
+            SheetCell(picture or Path(hits[0].metadata["path"]), Path(title).name),
+            [SheetCell(Path(hit.metadata["path"]), f"{hit.metadata['label']}\n{hit.score:.3f}") for hit in hits],
         )
-        for answer in answers
-        if answer.hits
+        for title, picture, hits in zip(titles, pictures, found, strict=True)
+        if hits
     ]
     contact_sheet(rows, sheet)
-    errors.print(f"Drawn into {sheet}", highlight=False, soft_wrap=True)
+    errors.print(f"Results drawn into {sheet}", highlight=False, soft_wrap=True)

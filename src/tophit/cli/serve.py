@@ -15,23 +15,21 @@ from tophit.cli.shell import Verbose, app, console
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
     run: Annotated[
-        Path | None, typer.Option("--run", help="The run that trained the model: checked, and its metrics shown.")
+        Path | None, typer.Option("--run", help="The run that trained the model, to check it and to show its metrics.")
     ] = None,
     against: Annotated[
         Path | None, typer.Option("--against", help="Another model's index of the same images, to compare with.")
     ] = None,
-    images: Annotated[
-        Path | None, typer.Option("--images", help="Pictures are served from inside this folder only.")
-    ] = None,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; others than loopback need a token.")] = (
+    images: Annotated[Path | None, typer.Option("--images", help="Serve pictures from this folder only.")] = None,
+    host: Annotated[str, typer.Option("--host", help="Where to listen; other than loopback needs a token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 takes a free one.")] = 8000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0 means any free one.")] = 8000,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", help="Lines of 'read TOKEN' or 'admin TOKEN'; admins may write.")
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option("--allow-host", help="A name the server is reached by (repeatable).")
+        list[str] | None, typer.Option("--allow-host", help="A host name of the server (repeatable).")
     ] = None,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/serve.md).")
@@ -39,13 +37,11 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Serve an index over HTTP, with a page to search it in a browser."""
-    from tophit.serve.limits import Limits
+    from tophit.serve import start_server
+    from tophit.serve.config import Limits, ServeConfig
     from tophit.serve.security import make_access
 
     access = make_access(host, token_file, allow_host or ())
     limits = Limits.parse(limit or [])
-    from tophit.serve.library import Wish
-    from tophit.serve.starting import serve_wish
-
-    wish = Wish(folder, against, run, images and images.absolute(), access.has_admin, limits)
-    serve_wish(wish, access, host, port, console)
+    config = ServeConfig(folder, against, run, images and images.absolute(), access.has_admin, limits)
+    start_server(config, access, host, port, console)

@@ -1,4 +1,4 @@
-"""The pieces of work of a comparison, in the order they are worth doing, and how one is done."""
+"""The jobs of a comparison, in their order, and how one is done."""
 
 import resource
 import shutil
@@ -31,7 +31,7 @@ class Job:
 
     @property
     def label(self) -> str:
-        """What names it in its files."""
+        """Its name in file names."""
         return f"{self.kind}-{self.number}"
 
     def is_done(self, store: Store) -> bool:
@@ -41,9 +41,9 @@ class Job:
 
 
 def jobs_of(plan: Plan) -> Iterator[Job]:
-    """Yield all jobs: a round of trials of every candidate after the other, then a round of seeds after the other.
+    """Yield all jobs: first the trials, then the seeds, each round over all candidates.
 
-    So every candidate has been given the same whenever the work is stopped.
+    So all candidates have had the same number of runs whenever the work is stopped.
     """
     for slot in range(plan.budget.trials):
         for name, candidate in plan.candidates.items():
@@ -55,12 +55,12 @@ def jobs_of(plan: Plan) -> Iterator[Job]:
 
 
 def is_ready(job: Job, plan: Plan, store: Store) -> bool:
-    """Say whether a job can begin: a seed needs its candidate's whole search."""
+    """Say whether a job can start: a seed needs all trials of its candidate."""
     return job.kind == "trial" or all(path.is_file() for path in _trial_paths(job.name, plan, store))
 
 
 def do_job(job: Job, plan: Plan, store: Store, storage: str) -> None:
-    """Do a job of which this process holds the lock, continuing where a stopped process left it."""
+    """Do a job whose lock this process holds; continue it where a stopped process left it."""
     work = store.work_path(job.name, job.label)
     if job.kind == "trial":
         _do_trial(job, plan, store, storage, work)
@@ -70,7 +70,7 @@ def do_job(job: Job, plan: Plan, store: Store, storage: str) -> None:
 
 
 def clear_work(job: Job, store: Store) -> None:
-    """Delete the run of a finished job: its result is all that is kept."""
+    """Delete the run of a finished job; only its result is kept."""
     shutil.rmtree(store.work_path(job.name, job.label), ignore_errors=True)
 
 
@@ -89,7 +89,7 @@ def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> N
         outcome |= {"state": "pruned", "pruned_at": stop.step}
     except (Interrupted, KeyboardInterrupt):
         raise
-    except Exception as error:  # settings that diverge are a result of a search
+    except Exception as error:  # settings that diverge are a valid result of a search
         outcome |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
     trial.finish(outcome["value"], outcome["state"])
     store.write_json(store.trial_path(job.name, job.number), outcome)
@@ -104,7 +104,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
         result = _train(recipe_of(plan, job.name, job.number, settings), work, View())
     except (Interrupted, KeyboardInterrupt):
         raise
-    except Exception as error:  # one candidate that fails must not cost the others
+    except Exception as error:  # one candidate that fails must not stop the others
         failed = {**common, "error": f"{type(error).__name__}: {error}"}
         store.write_result(job.name, job.number, failed, {})
         return
@@ -115,7 +115,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
         "best_epoch": result["best_epoch"],
         "steps": result["steps"],
         "unreadable": len(Run(work).bad_images()),
-        "seconds": result["seconds"],  # of training, over all parts of an interrupted run
+        "seconds": result["seconds"],  # of training; of an interrupted run, all parts together
         "processor_seconds": round(time.process_time() - processor, 3),
         "peak_memory": _peak_memory(),
     }
@@ -144,7 +144,7 @@ class _Pruned(Exception):
 
 
 class _Pruning(View):
-    """Tells a trial every evaluation, and stops the run of a bad one."""
+    """Reports every evaluation to a trial and stops a bad one."""
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
@@ -156,12 +156,12 @@ class _Pruning(View):
 
 
 def _forget_peak() -> None:
-    with suppress(OSError):  # not on Linux: the peak is that of the process so far
+    with suppress(OSError):  # not Linux: the peak is that of the whole process
         Path("/proc/self/clear_refs").write_text("5")
 
 
 def _peak_memory() -> int:
-    """Return the most bytes of main memory, or of the GPU if one is used, since ``_forget_peak``."""
+    """Return the peak of the main memory in bytes, or of the GPU if one is used, since ``_forget_peak``."""
     import torch
 
     if torch.cuda.is_initialized():

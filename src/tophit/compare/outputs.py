@@ -1,38 +1,14 @@
-"""The files and tables of a comparison: terminal, CSV, JSON, Markdown and one HTML page."""
+"""The tables of a comparison: for the terminal, as CSV and as Markdown, and the words and cells that they share."""
 
 import csv
 import io
 import json
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
-from tophit.compare.cells import cells, chance, costs, explained, heads
-from tophit.compare.page import to_html
 from tophit.compare.statistics import Estimate
-from tophit.compare.summary import Comparison
-from tophit.files import write_text
-
-if TYPE_CHECKING:
-    from tophit.report.drawing import Drawing
-
-
-def write_outputs(comparison: Comparison, folder: Path, drawings: "Sequence[Drawing]" = ()) -> list[Path]:
-    """Write ``comparison.json``, ``.csv``, ``.md`` and ``.html``, with figures, into a folder; return their paths."""
-    texts = {
-        "json": json.dumps(comparison.to_json(), indent=2, ensure_ascii=False) + "\n",
-        "csv": to_csv(comparison),
-        "md": to_markdown(comparison),
-        "html": to_html(comparison, drawings),
-    }
-    paths = []
-    for suffix, text in texts.items():
-        paths.append(folder / f"comparison.{suffix}")
-        write_text(paths[-1], text)
-    return paths
+from tophit.compare.summary import Comparison, Row, counted_seeds
 
 
 def to_table(comparison: Comparison) -> Table:
@@ -65,7 +41,7 @@ def to_markdown(comparison: Comparison) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return a line a candidate: metrics as fractions, with the ends of their intervals."""
+    """Return one line per candidate: metrics as fractions, with the ends of their intervals."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     metrics = list(comparison.rows[0].metrics)
@@ -85,6 +61,58 @@ def to_csv(comparison: Comparison) -> str:
             ]
         )
     return text.getvalue()
+
+
+def explained(comparison: Comparison) -> str:
+    """Say in a few sentences how the numbers were measured."""
+    against = "" if comparison.best_baseline is None else f" Differences are to {comparison.best_baseline}."
+    over = "seeds and classes" if comparison.seeds > 1 else "classes"
+    images = comparison.unreadable
+    unread = f" {images:,} images could not be read and are left out." if images else ""
+    return (
+        f"{counted_seeds(comparison.seeds)}, {comparison.queries} test queries of {comparison.classes} classes. "
+        f"In percent, with 95% intervals over {over}.{against} A rank is one more than the number of candidates that "
+        f"are significantly better, comparing all pairs; candidates of equal rank can't be told apart.{unread}"
+    )
+
+
+def heads(comparison: Comparison) -> list[str]:
+    """Return the column heads of the table."""
+    others = [metric for metric in comparison.rows[0].metrics if metric != comparison.metric]
+    return ["rank", "candidate", comparison.metric, "difference", "P(better)", "p (Holm)", *others, "s per run", "MB"]
+
+
+def cells(row: Row, comparison: Comparison) -> list[str]:
+    """Return a candidate's cells in the order of the heads."""
+    main, found = row.metrics[comparison.metric], row.difference
+    name = f"{row.name} (baseline)" if row.baseline else row.name
+    compared = ["", "", ""]
+    if found is not None:
+        compared = [_signed(found), chance(found), f"{row.adjusted_p:.2g}"]
+    others = [f"{100 * each.mean:.1f}" for metric, each in row.metrics.items() if metric != comparison.metric]
+    return [str(row.rank), name, _plain(main), *compared, *others, *costs(row)]
+
+
+def costs(row: Row) -> list[str]:
+    """Return the seconds and megabytes of a run."""
+    return [f"{row.seconds:.1f}", f"{row.peak_memory / 2**20:.0f}"]
+
+
+def chance(found: Estimate) -> str:
+    """Return the probability that a difference is above 0."""
+    chance = found.probability
+    return "<0.001" if chance < 0.0005 else ">0.999" if chance >= 0.9995 else f"{chance:.3f}"
+
+
+def _plain(found: Estimate) -> str:
+    """Return a metric with its interval; Student's t may exceed 0 and 1, which a metric can't."""
+    low, high = max(0.0, found.low), min(1.0, found.high)
+    return f"{100 * found.mean:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _signed(found: Estimate) -> str:
+    mean, low, high = (round(100 * value, 1) + 0.0 for value in (found.mean, found.low, found.high))  # + 0.0: no -0.0
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
 
 
 def _ends(found: Estimate) -> tuple[float, float, float]:

@@ -1,6 +1,7 @@
 """The plan of a comparison: one typed YAML file that names the data, the embedder, the budget and the candidates."""
 
 import re
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,17 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from tophit.errors import UsageError
 from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 
-_OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the rest is the plan's
-_SEARCH_SEED = 1_000_003  # no comparison measures with it, so that settings are not found on a measured run's split
+_OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
+_SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
+_PRESETS = files("tophit.compare") / "shipped"
 
 
 class Range(Section):
-    """Where a hyper-parameter is searched."""
+    """The range in which a hyper-parameter is searched."""
 
-    low: float = Field(description="The least value.")
+    low: float = Field(description="The smallest value.")
     high: float = Field(description="The largest value.")
-    log: bool = Field(default=False, description="On a logarithmic scale, for learning rates.")
+    log: bool = Field(default=False, description="Search on a logarithmic scale, as for learning rates.")
     whole: bool = Field(default=False, description="Whole numbers only.")
 
     @model_validator(mode="after")
@@ -30,42 +32,46 @@ class Range(Section):
 
 
 class Candidate(Section):
-    """What is compared: a recipe, a change of it, or sections alone."""
+    """A method to compare: a recipe, a changed recipe, or some sections of one."""
 
     recipe: str | None = Field(
         default=None,
-        description=f"A recipe file or a shipped recipe, of which {', '.join(_OF_A_RECIPE)} are taken.",
+        description=f"A recipe file or a shipped recipe; its sections {', '.join(_OF_A_RECIPE)} are used.",
     )
-    change: dict[str, Any] = Field(default={}, description="Sections of a recipe, which win over all others.")
-    baseline: bool = Field(default=False, description="What the others are measured against.")
+    change: dict[str, Any] = Field(default={}, description="Sections of a recipe that override all others.")
+    baseline: bool = Field(default=False, description="Whether the other candidates are measured against it.")
     search: dict[str, Range | list[Any]] = Field(
         default={},
-        description="Hyper-parameters to search, by their path: a range, or a list of values.",
+        description="Hyper-parameters to search, by path: a range or a list of values.",
     )
-    note: str = Field(default="", description="A word on it for the table, such as its paper.")
+    note: str = Field(default="", description="A short note for the table, such as the paper.")
 
 
 class Budget(Section):
-    """What every candidate may spend."""
+    """The budget of every candidate."""
 
     seeds: int = Field(default=5, ge=1, description="Runs of each candidate that are measured on the test classes.")
-    trials: int = Field(default=0, ge=0, description="Runs of each candidate's search before; 0: no search.")
+    trials: int = Field(default=0, ge=0, description="Runs to search each candidate's settings first; 0: no search.")
     epochs: int = Field(default=8, ge=1, description="Epochs of every run.")
     evaluations: int = Field(default=2, ge=1, description="Evaluations on validation classes in every run.")
 
 
 class Plan(Section):
-    """A comparison, whole."""
+    """A comparison."""
 
-    title: str = Field(default="Comparison", description="The head of its page.")
-    data: dict[str, Any] = Field(description="The recipe's section data, or its manifest alone.")
-    embedder: dict[str, Any] = Field(default={}, description="The recipe's section embedder, the same for all.")
+    title: str = Field(default="Comparison", description="The title of its page.")
+    data: dict[str, Any] = Field(description="The section data of the recipe, or only its manifest.")
+    embedder: dict[str, Any] = Field(default={}, description="The section embedder of the recipe, the same for all.")
     common: dict[str, Any] = Field(default={}, description="Further sections that all candidates share.")
     budget: Budget = Budget()
-    metric: str = Field(default="recall@1", description="What is compared, on the test classes.")
-    select: str = Field(default="MAP@R", description="What chooses epochs and settings, on validation classes.")
-    metrics: tuple[str, ...] = Field(default=("recall@1", "MAP@R"), description="What is kept of every test query.")
-    candidates: dict[str, Candidate] = Field(description="Name to candidate.", min_length=1)
+    metric: str = Field(default="recall@1", description="The metric to compare, on the test classes.")
+    select: str = Field(
+        default="MAP@R", description="The metric that chooses epochs and settings, on validation classes."
+    )
+    metrics: tuple[str, ...] = Field(
+        default=("recall@1", "MAP@R"), description="The metrics to keep for every test query."
+    )
+    candidates: dict[str, Candidate] = Field(description="The candidates by name.", min_length=1)
 
     @field_validator("data", mode="before")
     @classmethod
@@ -96,12 +102,12 @@ class Plan(Section):
 
 
 def slug(name: str) -> str:
-    """Return a name as that of a folder."""
+    """Return a name as a folder name."""
     return re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "candidate"
 
 
 def read_plan(path: str | Path) -> Plan:
-    """Read a plan from a YAML file; mistakes are named with their paths."""
+    """Read a plan from a YAML file; an error names the path of each mistake."""
     path = Path(path)
     try:
         fields = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -110,12 +116,24 @@ def read_plan(path: str | Path) -> Plan:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML: {error}") from error
     if not isinstance(fields, dict):
-        raise UsageError(f"{path} must hold 'data:' and 'candidates:'.")
+        raise UsageError(f"{path} must contain 'data:' and 'candidates:'.")
     return make_plan(fields, str(path))
 
 
+def preset_names() -> list[str]:
+    """Return the names of the plans that ship with Tophit."""
+    return sorted(entry.name.removesuffix(".yaml") for entry in _PRESETS.iterdir() if entry.name.endswith(".yaml"))
+
+
+def preset_fields(name: str) -> dict[str, Any]:
+    """Return the fields of a shipped plan, which names no data."""
+    if name not in preset_names():
+        raise UsageError(f"There is no preset '{name}'; choices: {', '.join(preset_names())}.")
+    return yaml.safe_load((_PRESETS / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
-    """Return the plan of nested plain values, every candidate's recipe checked."""
+    """Return the plan from nested plain values; the recipe of every candidate is checked."""
     try:
         plan = Plan.model_validate(fields)
     except ValidationError as error:
@@ -132,14 +150,14 @@ def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
 
 
 def recipe_of(plan: Plan, name: str, seed: int, settings: dict[str, Any]) -> Recipe:
-    """Return the recipe of one measured run: a candidate with a seed and what its search found."""
+    """Return the recipe of one measured run: a candidate with a seed and the settings that its search found."""
     return make_recipe(_fields(plan, name, settings) | {"seed": seed}, "its recipe")
 
 
 def trial_recipe(plan: Plan, name: str, settings: dict[str, Any]) -> Recipe:
-    """Return the recipe of one run of a search, which never looks at the test classes.
+    """Return the recipe of one trial of a search, which never uses the test classes.
 
-    All trials of all candidates have the same seed, so the same validation classes.
+    All trials of all candidates have the same seed and so the same validation classes.
     """
     fields = merged(_fields(plan, name, settings), {"evaluation": {"test": False, "per_query": False}})
     return make_recipe(fields | {"seed": _SEARCH_SEED}, "its recipe")
@@ -174,7 +192,7 @@ def _fields(plan: Plan, name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _example(candidate: Candidate) -> dict[str, Any]:
-    """Return some settings of a candidate's search, to see whether they make a recipe."""
+    """Return settings from a candidate's search space, to check that they make a valid recipe."""
     return {
         path: (round(where.low) if where.whole else where.low) if isinstance(where, Range) else where[0]
         for path, where in candidate.search.items()

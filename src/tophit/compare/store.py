@@ -1,10 +1,9 @@
-"""The folder of a comparison: its plan, what each run measured, and locks. Every file is written once, as a whole.
+"""The folder of a comparison: its plan, the results of each run, and locks. Every file is written once, atomically.
 
 plan.yaml                       the plan, resolved
 trials/NAME/0003.json           a finished trial of a search: settings and validation metric
-settings/NAME.json              what the search found
-results/NAME/seed-3.json .npz   a measured run: its metrics, time and memory; the metrics of every test query
-work/, locks/                   runs in progress; who works on what
+results/NAME/seed-3.json .npz   a measured run: metrics, time and memory; the metrics of every test query
+work/, locks/                   runs in progress; which process works on which run
 """
 
 import fcntl
@@ -19,7 +18,7 @@ import numpy as np
 
 from tophit.compare.plan import Plan, read_plan, slug
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file, write_text
+from tophit.files import replace_file, write_json, write_text
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,11 @@ class Store:
     def plan(self) -> Plan:
         """Return the plan."""
         if not self.plan_path.is_file():
-            raise UsageError(f"There is no comparison in {self.folder} (no {self.plan_path.name} there).")
+            raise UsageError(f"There is no comparison in {self.folder}: it has no {self.plan_path.name}.")
         return read_plan(self.plan_path)
 
     def begin(self, plan: Plan) -> None:
-        """Make the folder for a plan, or check that what is there belongs to it: seeds and candidates may be added."""
+        """Create the folder of a plan, or check that an existing one fits it: seeds and candidates may be added."""
         if self.plan_path.is_file():
             _check_continues(self.plan(), plan, self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -51,7 +50,7 @@ class Store:
         return self.folder / "trials" / slug(name) / f"{slot:04}.json"
 
     def result_path(self, name: str, seed: int) -> Path:
-        """Return the file of a measured run; the values of its queries are beside it."""
+        """Return the file of a measured run; the values of its queries are next to it."""
         return self.folder / "results" / slug(name) / f"seed-{seed}.json"
 
     def work_path(self, name: str, what: str) -> Path:
@@ -59,14 +58,14 @@ class Store:
         return self.folder / "work" / slug(name) / what
 
     def write_json(self, path: Path, value: Any) -> None:
-        """Write a file once, as a whole; one that is there already is an error, since work would be lost."""
+        """Write a file that must not exist yet: overwriting would lose a finished run."""
         if path.exists():
-            raise TophitError(f"{path} is there already; a run must not be counted twice.")
+            raise TophitError(f"{path} exists already; a run must not be counted twice.")
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+        write_json(path, value)
 
     def write_result(self, name: str, seed: int, result: dict[str, Any], values: dict[str, np.ndarray]) -> None:
-        """Write a measured run: first the values of its queries, then what says that it is finished."""
+        """Write a measured run: first the values of its queries, then the file that marks it as finished."""
         path = self.result_path(name, seed)
         path.parent.mkdir(parents=True, exist_ok=True)
         if values:
@@ -80,7 +79,7 @@ class Store:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
     def forget_failures(self, plan: Plan) -> int:
-        """Remove what says that runs failed, so that they are done again; return how many."""
+        """Delete the results of failed runs, so that they run again; return how many there were."""
         failed = 0
         for name in plan.candidates:
             for seed in range(plan.budget.seeds):
@@ -90,15 +89,15 @@ class Store:
         return failed
 
     def per_query(self, name: str, seed: int, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a metric of every test query of a measured run, and the queries' labels."""
+        """Return a metric for every test query of a measured run, and the labels of the queries."""
         with np.load(self.result_path(name, seed).with_suffix(".npz"), allow_pickle=False) as values:
             return values[metric], values["labels"]
 
     @contextmanager
     def lock(self, name: str, what: str) -> Iterator[bool]:
-        """Yield whether this process may do a piece of work: no other does, on this or another machine.
+        """Yield whether this process got the lock of a run, on this machine or several.
 
-        The system gives a lock back when its process ends, however it ends.
+        The operating system releases a lock when its process ends, however it ends.
         """
         path = self.folder / "locks" / f"{slug(name)}--{what}"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -112,14 +111,14 @@ class Store:
 
 
 def _check_continues(old: Plan, new: Plan, folder: Path) -> None:
-    """Raise if finished runs of an old plan would not be those of a new one."""
+    """Raise if the finished runs of an old plan do not belong to the new one."""
     for part in ("data", "embedder", "common", "select", "metrics"):
         if getattr(old, part) != getattr(new, part):
-            raise UsageError(f"{folder} holds a comparison with another '{part}'; name another folder.")
+            raise UsageError(f"{folder} contains a comparison with another '{part}'; name another folder.")
     for part in ("trials", "epochs", "evaluations"):
         if getattr(old.budget, part) != getattr(new.budget, part):
-            raise UsageError(f"{folder} holds a comparison with another budget.{part}; name another folder.")
+            raise UsageError(f"{folder} contains a comparison with another budget.{part}; name another folder.")
     for name in set(old.candidates) & set(new.candidates):
         before, after = old.candidates[name], new.candidates[name]
         if (before.recipe, before.change, before.search) != (after.recipe, after.change, after.search):
-            raise UsageError(f"{folder} holds a comparison with another candidate '{name}'; name another folder.")
+            raise UsageError(f"{folder} contains a comparison with another candidate '{name}'; name another folder.")

@@ -1,4 +1,4 @@
-"""What a comparison found: a row a candidate, ranks with ties, and a recommendation in one sentence."""
+"""The result of a comparison: one row per candidate, ranks with ties, and a recommendation in one sentence."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -16,24 +16,24 @@ _DOUBT = 0.05
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate: its metrics with intervals over seeds and classes, its rank, and what it cost."""
+    """One candidate: its metrics with intervals over seeds and classes, its rank and its costs."""
 
     name: str
     note: str
     baseline: bool
     rank: int
     metrics: dict[str, Estimate]
-    difference: Estimate | None  # to the best baseline; none for that itself
-    adjusted_p: float | None  # of the difference, for the number of candidates
+    difference: Estimate | None  # to the best baseline; None for the best baseline itself
+    adjusted_p: float | None  # of the difference, adjusted for the number of candidates
     settings: dict[str, Any]
-    seconds: float  # a run, the median over seeds
+    seconds: float  # per run, the median over seeds
     processor_seconds: float
     peak_memory: int  # bytes, the largest of the seeds
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A whole comparison."""
+    """The result of a comparison."""
 
     title: str
     metric: str
@@ -41,24 +41,24 @@ class Comparison:
     queries: int
     classes: int
     best_baseline: str | None
-    rows: list[Row]  # the best first
-    failed: dict[str, str]  # candidate to what went wrong
+    rows: list[Row]  # best first
+    failed: dict[str, str]  # error by candidate
     recommendation: str
-    unreadable: int = 0  # images that could not be read, and were left out
+    unreadable: int = 0  # images that could not be read and were left out
 
     def to_json(self) -> dict[str, Any]:
-        """Return all of it as plain values."""
+        """Return everything as plain values."""
         return asdict(self)
 
 
 def summarise(plan: Plan, store: Store) -> Comparison:
-    """Compute a comparison from its finished runs: the seeds that every candidate has; nothing is trained."""
+    """Compute a comparison from its finished runs, without training: from the seeds that every candidate has."""
     failed = _failures(plan, store)
     names = [name for name in plan.candidates if name not in failed]
     seeds = common_seeds(names, plan.budget.seeds, store)
     if not names or not seeds:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-        raise TophitError(f"{store.folder} has no seed that every candidate has finished. {reasons}".strip())
+        raise TophitError(f"{store.folder} has no seed that all candidates have finished. {reasons}".strip())
     unreadable = _check_test_images(store, names, seeds, plan.metric)
     tables = {metric: {name: table_of(store, name, seeds, metric) for name in names} for metric in plan.metrics}
     of_metric = tables[plan.metric]
@@ -109,7 +109,7 @@ def _check_test_images(store: Store, names: list[str], seeds: list[int], metric:
             if not np.array_equal(labels, expected):
                 raise TophitError(
                     f"{store.folder}: {name}, seed {seed} was not tested on the images of {names[0]}, seed {seeds[0]}, "
-                    "so they can't be compared: the data changed meanwhile. Begin a comparison in another folder."
+                    "so they can't be compared: the data have changed. Start a comparison in another folder."
                 )
             unreadable = max(unreadable, (store.result(name, seed) or {}).get("unreadable", 0))
     return unreadable
@@ -122,7 +122,7 @@ def table_of(store: Store, name: str, seeds: list[int], metric: str) -> ClassTab
 
 
 def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: int, classes: int) -> str:
-    """Return one plain sentence on what to use, with its evidence. ``rows`` are sorted, the best first."""
+    """Return one sentence on what to use, with the evidence. ``rows`` are sorted, best first."""
     first = rows[0]
     tied = [row.name for row in rows[1:] if row.rank == 1]
     evidence = f"{counted_seeds(seeds)}, {classes} test classes"
@@ -135,9 +135,10 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     gain = _gain(first, metric, best_baseline)
     if (first.adjusted_p or 0.0) <= _DOUBT:
         return f"{gain}{apart} ({evidence})."
+    tests = "1 comparison" if len(rows) == 2 else f"{len(rows) - 1} comparisons"
     return (
-        f"Stay with {best_baseline}: no candidate is better beyond doubt, the highest is {gain} "
-        f"({evidence}; p = {first.adjusted_p:.2g} for {len(rows) - 1} comparisons)."
+        f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
+        f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
     )
 
 

@@ -1,11 +1,12 @@
-"""The search of hyper-parameters: a small grid as it is, all else by Optuna, which stops bad trials early.
+"""The search of hyper-parameters: small grids completely, larger spaces by Optuna, which stops bad trials early.
 
-A trial has a slot, 0 to trials - 1. Whoever holds the slot's lock runs it; one that a dead process left is run again
-with the same settings, so that no trial is lost and none counts twice.
+A trial has a slot, 0 to trials - 1. The process that holds the slot's lock runs it. A trial that a killed process left
+is run again with the same settings, so that no trial is lost or counted twice.
 """
 
 import itertools
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +15,7 @@ from tophit.compare.plan import Candidate, Range, slug
 from tophit.errors import UsageError
 
 _SLOT = "slot"
-_STARTUP = 4  # trials before others are stopped by comparison with them
+_STARTUP = 4  # complete trials before later ones may be stopped early
 
 
 class Trial(Protocol):
@@ -22,33 +23,33 @@ class Trial(Protocol):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The hyper-parameters that it tries."""
+        """The hyper-parameters of the trial."""
         ...
 
     @property
     def outcome(self) -> dict[str, Any] | None:
-        """What it gave, if it had ended before its file was written."""
+        """The outcome, if the trial had ended before its file was written."""
         ...
 
     def is_bad(self, step: int, value: float) -> bool:
-        """Take note of an evaluation and say whether to stop."""
+        """Record an evaluation and say whether to stop."""
         ...
 
     def finish(self, value: float | None, state: str) -> None:
-        """Take note of the outcome: ``complete``, ``pruned`` or ``failed``."""
+        """Record the outcome: ``complete``, ``pruned`` or ``failed``."""
         ...
 
 
 class Search(Protocol):
-    """Makes the trials of one candidate."""
+    """Creates the trials of one candidate."""
 
     def start(self, slot: int) -> Trial:
-        """Return the trial of a slot, with the settings it had if it was begun before."""
+        """Return the trial of a slot; one that was started before keeps its settings."""
         ...
 
 
 def make_search(name: str, candidate: Candidate, trials: int, storage: str) -> Search | None:
-    """Return a candidate's search: none without hyper-parameters, a grid if it fits into the trials, else Optuna's."""
+    """Return a candidate's search: None without hyper-parameters, a grid if it fits into the trials, else Optuna."""
     if not trials or not candidate.search:
         return None
     lists = [values if isinstance(values, list) else None for values in candidate.search.values()]
@@ -60,7 +61,7 @@ def make_search(name: str, candidate: Candidate, trials: int, storage: str) -> S
 
 
 def slots_of(candidate: Candidate, trials: int) -> int:
-    """Return how many trials a candidate's search makes: no more than its grid has points."""
+    """Return how many trials a candidate's search has: at most as many as its grid has points."""
     if not candidate.search:
         return 0
     points = 1
@@ -72,9 +73,15 @@ def slots_of(candidate: Candidate, trials: int) -> int:
 
 
 def best_settings(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings of the best finished trial (of equals the first); none finished: as the plan says."""
-    complete = [trial for trial in trials if trial["state"] == "complete"]
-    return max(complete, key=lambda trial: trial["value"])["settings"] if complete else {}
+    """Return the settings of the best complete trial (the first of equals); none if no trial is complete."""
+    best = best_trial(trials)
+    return {} if best is None else best["settings"]
+
+
+def best_trial(trials: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the complete trial with the highest value, the first of equals; None if there is none."""
+    complete = [trial for trial in trials if trial["state"] == "complete" and trial["value"] is not None]
+    return max(complete, key=lambda trial: trial["value"], default=None)
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,7 @@ class GridSearch:
 
 
 class OptunaSearch:
-    """Bayesian search (TPE) in a storage that many processes and machines share."""
+    """Bayesian search (TPE) in a storage that many processes and machines can share."""
 
     def __init__(self, name: str, candidate: Candidate, trials: int, storage: str) -> None:
         optuna = _optuna()
@@ -116,13 +123,13 @@ class OptunaSearch:
         )
 
     def start(self, slot: int) -> "_OptunaTrial":
-        """Return the trial of a slot: the one a dead process began or even ended, or a new one."""
+        """Return the trial of a slot: the one that a killed process started or even ended, or a new one."""
         optuna = _optuna()
         for frozen in self.study.get_trials(deepcopy=False):
             if frozen.user_attrs.get(_SLOT) == slot:
                 trial = None if frozen.state.is_finished() else optuna.trial.Trial(self.study, frozen._trial_id)
                 return _OptunaTrial(self.study, trial, frozen.params, frozen)
-        # A trial that others run counts as a bad one, so that workers side by side look in different places.
+        # A trial that is running counts as a bad one, so that parallel workers try different settings.
         self.study.sampler = optuna.samplers.TPESampler(n_startup_trials=self.startup, constant_liar=True, seed=slot)
         trial = self.study.ask()
         settings = {path: _suggest(trial, path, where) for path, where in self.space.items()}
@@ -147,7 +154,7 @@ class _OptunaTrial:
 
 
 def _states() -> dict[str, Any]:
-    """Return Optuna's states by our words for them."""
+    """Return the states of Optuna by our names for them."""
     states = _optuna().trial.TrialState
     return {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}
 
@@ -161,7 +168,7 @@ def _suggest(trial: Any, path: str, where: Range | list[Any]) -> Any:
 
 
 def _open_storage(storage: str) -> Any:
-    """Open Optuna's storage: the address of a database, or a journal file in a folder that all workers see."""
+    """Open the storage of Optuna: the address of a database, or a journal file in a folder that all workers share."""
     optuna = _optuna()
     if "://" in storage:
         return optuna.storages.RDBStorage(storage)
@@ -176,7 +183,7 @@ def _optuna() -> Any:
         import optuna
     except ImportError as error:
         raise UsageError(
-            "A search needs Optuna, which is not installed: pip install 'tophit[compare]'; or write --trials 0."
+            "A search needs Optuna, which is not installed: pip install 'tophit[compare]'; or use --trials 0."
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

@@ -67,17 +67,6 @@ class Manifest:
         return index + 1 if self.numbers is None else self.numbers[index]
 
 
-def item_id(row: ImageRow) -> str:
-    """Return the id of an image in an index: its absolute path, with its box if it has one.
-
-    The id of a feature is its name and its number in the file, because names may repeat.
-    """
-    path = str(row.path.absolute())
-    if FEATURE_FILE in row.metadata and FEATURE_ROW in row.metadata:
-        return f"{path}#{row.metadata[FEATURE_ROW]}"
-    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
-
-
 def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest from a CSV or Parquet file; image paths may be relative to the file's folder."""
     path = Path(path)

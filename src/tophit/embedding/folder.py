@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.items import item_id
+from tophit.data.manifest import ImageRow
 from tophit.embedding.vector_parts import (
     DESCRIPTION,
     FORMAT,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tophit.data.feature_files import feature_file_of
 from tophit.data.manifest import ImageRow
 from tophit.embedding.features import cached_features
 from tophit.models.embedder import Embedder
@@ -33,7 +34,7 @@ def embed_rows(
     ``final=False`` means that the weights will change again, so exporting them for a faster runtime is not worth it.
     ``total`` is the size of the whole set when these rows are a part of it, so that one runtime computes all parts.
     """
-    if embedder.trained != "all":
+    if embedder.trained != "all" or feature_file_of(rows) is not None:
         features = cached_features(embedder, rows, progress, total=total)
         return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
     runtime = choose_runtime(embedder, total or len(rows)) if final else TorchRuntime(embedder)

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.items import item_id
+from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file
 
@@ -49,12 +50,18 @@ def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: d
         "path": pa.array([str(row.path.absolute()) for row in rows], pa.string()),
         "label": pa.array([row.label for row in rows], pa.string()),
         "split": pa.array([row.split for row in rows], pa.string()),
-        "metadata": pa.array([json.dumps(row.metadata, ensure_ascii=False, default=str) for row in rows], pa.string()),
+        "metadata": pa.array([_metadata(row) for row in rows], pa.string()),
         "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
     }
     table = pa.table(columns).replace_schema_metadata({_BAD: json.dumps(bad).encode()})
     with replace_file(path) as temporary:
         pq.write_table(table, temporary)
+
+
+def _metadata(row: ImageRow) -> str:
+    """Return the columns of a row that the format has no column for, and its box, as JSON."""
+    box = {} if row.box is None else {"box": list(row.box)}
+    return json.dumps({**row.metadata, **box}, ensure_ascii=False, default=str)
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:

@@ -1,17 +1,22 @@
-"""Evaluation: exact retrieval metrics, clustering, spread, curves, intervals and tests. It knows only arrays."""
+"""Evaluation: exact retrieval metrics, clustering, spread, curves, intervals and tests, on arrays and tensors only."""
 
-from tophit.evaluation.clustering import clustering_metrics, nmi, pairwise_f1
+from tophit.evaluation.changes import WonAndLost, rank_changes, won_and_lost
+from tophit.evaluation.clustering import class_spread, clustering_metrics, nmi, pairwise_f1
 from tophit.evaluation.confidence import PairedDifference, bootstrap_intervals, paired_difference
 from tophit.evaluation.curves import PairCurves, pair_curves
 from tophit.evaluation.protocols import vehicle_id_metrics
+from tophit.evaluation.rank_metrics import Metric, parse_metric
+from tophit.evaluation.relevant import RankedQueries
 from tophit.evaluation.retrieval import RetrievalMetrics, retrieval_metrics
-from tophit.evaluation.spread import class_spread
 from tophit.evaluation.worst import WorstQueries, worst_queries
 
 __all__ = [
+    "Metric",
     "PairCurves",
     "PairedDifference",
+    "RankedQueries",
     "RetrievalMetrics",
+    "WonAndLost",
     "WorstQueries",
     "bootstrap_intervals",
     "class_spread",
@@ -20,7 +25,10 @@ __all__ = [
     "pair_curves",
     "paired_difference",
     "pairwise_f1",
+    "parse_metric",
+    "rank_changes",
     "retrieval_metrics",
     "vehicle_id_metrics",
+    "won_and_lost",
     "worst_queries",
 ]

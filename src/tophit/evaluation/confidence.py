@@ -1,6 +1,6 @@
-"""Confidence: how far a mean would move with other classes or queries in the test set, and whether two models differ.
+"""Confidence: how much a mean depends on the classes or queries of the test set, and whether two models differ.
 
-Queries of one class are not independent, so classes are drawn by default: a class brings all its queries.
+Queries of one class are not independent, so by default whole classes are drawn, each with all its queries.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,12 +12,12 @@ import numpy as np
 from tophit.evaluation.inputs import Array, check_level, encode_labels
 
 Unit = Literal["classes", "queries"]
-_BLOCK = 2**22  # drawn units held at a time
+_BLOCK = 2**22  # drawn units in memory at a time
 
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """The mean over queries of one model's metric minus the other's, its interval, p-values for none."""
+    """The mean over queries of one model's metric minus the other's, its interval, and p-values for no difference."""
 
     mean: float
     low: float
@@ -36,7 +36,7 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Return the percentile bootstrap interval of the mean of every metric (N,); NaN values are left out.
 
-    Each draw takes as many units (``classes`` or ``queries``) as there are, with replacement, the same for all metrics.
+    Each draw takes as many units (``classes`` or ``queries``) as there are, with replacement; all metrics share it.
     """
     check_level(level)
     tails = [(1 - level) / 2, (1 + level) / 2]
@@ -57,8 +57,8 @@ def paired_difference(
     """Compare two models by a metric (N,) each on the same queries; a query that is NaN for either is left out.
 
     Bootstrap: the interval of the mean difference, and twice the smaller share of draws on one side of 0. Permutation:
-    the share of random swaps of the two models, unit by unit, that differ at least as much as seen. Both p-values
-    count the data as one more draw, so the least is about 1 / draws.
+    the share of random swaps of the two models, unit by unit, whose difference is at least as large as the observed
+    one. Both p-values count the data as one more draw, so the smallest is about 1 / draws.
     """
     check_level(level)
     values, other = np.asarray(values, np.float64), np.asarray(other, np.float64)
@@ -81,9 +81,9 @@ def paired_difference(
 
 
 def _permutation_p(sums: np.ndarray, draws: int, seed: int) -> float:
-    """Return how often random signs of the units' sums (units,) give a total at least as far from 0 as seen."""
+    """Return how often random signs of the units' sums (units,) give a total at least as far from 0 as observed."""
     generator = np.random.default_rng(seed)
-    seen = abs(sums.sum()) * (1 - 1e-12)  # the same total in another order of adding counts as equal
+    seen = abs(sums.sum()) * (1 - 1e-12)  # totals that differ only by rounding count as equal
     as_far = 0
     for size in _blocks(draws, len(sums)):
         signs = generator.integers(0, 2, (size, len(sums)), dtype=np.int8) * np.int8(2) - np.int8(1)
@@ -111,7 +111,7 @@ def _bootstrap_means(
 def _unit_sums(per_query: Mapping[str, np.ndarray], classes: Array, over: Unit) -> tuple[np.ndarray, np.ndarray]:
     """Return the sum of every metric (units, metrics) and the number of queries (units,) of each unit that has any."""
     if over not in ("classes", "queries"):
-        raise ValueError(f"intervals are over 'classes' or 'queries', not '{over}'")
+        raise ValueError(f"intervals must be over 'classes' or 'queries', not '{over}'")
     table = np.stack([np.asarray(values, np.float64) for values in per_query.values()], axis=1)
     (codes,) = encode_labels(classes)
     if len(codes) != len(table):

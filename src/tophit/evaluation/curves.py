@@ -1,7 +1,7 @@
 """Precision-recall and ROC curves over all pairs, from counts of pairs by score.
 
-A pair is a query and a gallery item (or two items of one set), positive if their labels are the same, accepted if its
-cosine similarity reaches a threshold. Pairs are never all held in memory: they are counted in bins of a stated width.
+A pair is a query and a gallery item, or two items of one set. It is positive if the labels are the same, and accepted
+if the cosine similarity reaches a threshold. Pairs are counted in bins of a given width and never all kept in memory.
 """
 
 from dataclasses import dataclass
@@ -9,17 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array
-from tophit.evaluation.retrieval import search_task
-from tophit.evaluation.similarity import ScoreStrips
+from tophit.evaluation.scores import ScoreStrips, search_task
 
 _MOST_EXACT_PAIRS = 20_000_000
 
 
 @dataclass(frozen=True)
 class PairCurves:
-    """Numbers of pairs accepted at each threshold, from strict to lax; the curves are their ratios.
+    """Numbers of pairs accepted at each threshold, from high to low; the curves are their ratios.
 
-    ``thresholds`` (T,) fall; ``true_accepted`` and ``false_accepted`` (T,) count positive and negative pairs whose
+    ``thresholds`` (T,) decrease; ``true_accepted`` and ``false_accepted`` (T,) count positive and negative pairs whose
     similarity is at least the threshold. The last threshold accepts every pair. Counts at a threshold are exact;
     ``resolution`` is the step between thresholds, 0 if every score that occurs is one.
     """
@@ -46,14 +45,14 @@ class PairCurves:
 
     @property
     def roc_auc(self) -> float:
-        """Area under ROC by trapezia: a positive pair beats a negative, ties (or the same bin) half."""
+        """Area under ROC: how often a positive pair scores above a negative one; ties and equal bins count half."""
         x = np.concatenate([[0.0], self.false_positive_rate])
         y = np.concatenate([[0.0], self.recall])
         return float(np.trapezoid(y, x))
 
     @property
     def average_precision(self) -> float:
-        """Sum over thresholds of precision times the gain in recall, over all pairs together."""
+        """Sum over thresholds of the precision times the increase in recall, over all pairs."""
         gain = np.diff(self.recall, prepend=0.0)
         return float((gain * self.precision)[gain > 0].sum()) if self.true_accepted[-1] else float("nan")
 
@@ -70,8 +69,8 @@ def pair_curves(
 ) -> PairCurves:
     """Return the precision-recall and ROC curves over all pairs.
 
-    Thresholds are 2**-bits apart: 12 gives 8,193 of them. ``bits=None`` takes every score that occurs as a threshold;
-    that holds all pairs and is refused above 20 million. Without a gallery each pair of two items counts once.
+    Thresholds are 2**-bits apart: 12 gives 8,193 of them. ``bits=None`` uses every score as a threshold, which keeps
+    all pairs in memory and is limited to 20 million. Without a gallery each pair of two items counts once.
     """
     task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
     pairs = len(task.queries) * len(task.items)
@@ -80,7 +79,7 @@ def pair_curves(
             f"{pairs} pairs are too many for bits=None (at most {_MOST_EXACT_PAIRS}); give bits such as 16"
         )
     if bits is not None and not 1 <= bits <= 20:
-        raise ValueError(f"bits is 1 to 20 or None, not {bits}")
+        raise ValueError(f"bits must be 1 to 20 or None, not {bits}")
     once = gallery is None
     counter = _ExactCounter() if bits is None else _BinCounter(bits)
     strips = ScoreStrips(task, memory_budget)
@@ -89,14 +88,14 @@ def pair_curves(
             scores = strips.scores(strip, span)
             for row in range(len(scores)):
                 query = strip[0] + row
-                begin = max(0, query + 1 - span[0]) if once else 0  # the pairs before were counted from the other side
+                begin = max(0, query + 1 - span[0]) if once else 0  # earlier pairs were counted from the other side
                 same = task.item_classes[span[0] + begin : span[1]] == task.query_classes[query]
                 counter.add(scores[row, begin:], same)
     return counter.curves()
 
 
 class _BinCounter:
-    """Counts scores in bins of 2**-bits. The scale is a power of two, so no score moves to another bin by rounding."""
+    """Counts scores in bins of 2**-bits; as the scale is a power of two, rounding moves no score to another bin."""
 
     def __init__(self, bits: int) -> None:
         self.scale = 2**bits
@@ -105,7 +104,7 @@ class _BinCounter:
     def add(self, scores: np.ndarray, same: np.ndarray) -> None:
         kept = np.isfinite(scores)
         bins = np.floor(scores[kept] * scores.dtype.type(self.scale)).astype(np.int64) + self.scale
-        np.clip(bins, 0, 2 * self.scale, out=bins)  # rounding takes the similarity of equal vectors just beyond 1
+        np.clip(bins, 0, 2 * self.scale, out=bins)  # by rounding, equal vectors can have a similarity above 1
         for kind, chosen in enumerate((same[kept], ~same[kept])):
             self.counts[kind] += np.bincount(bins[chosen], minlength=2 * self.scale + 1)
 
@@ -136,5 +135,5 @@ class _ExactCounter:
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Return part / whole, NaN where there is no whole."""
+    """Return part / whole, NaN where whole is 0."""
     return np.divide(part, whole, out=np.full(len(part), np.nan), where=np.broadcast_to(whole, part.shape) > 0)

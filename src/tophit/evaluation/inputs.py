@@ -1,4 +1,4 @@
-"""What the metrics accept: vectors as arrays or tensors, labels of any kind; errors say what to mend."""
+"""The inputs of metrics: vectors as arrays or tensors, labels of any kind; errors say what to correct."""
 
 from collections.abc import Hashable, Sequence
 from typing import Any
@@ -8,11 +8,11 @@ import torch
 
 Array = np.ndarray | torch.Tensor | Sequence[Any]
 MEMORY_BUDGET = 2**30  # bytes beyond the inputs
-_BLOCK = 4096  # rows looked at a time
+_BLOCK = 4096  # rows checked at a time
 
 
 def as_vectors(vectors: Array, name: str = "embeddings") -> torch.Tensor:
-    """Return vectors as a tensor (N, d) on the CPU in their own type, checked to be finite; no needless copy."""
+    """Return vectors as a tensor (N, d) on the CPU in their own type, checked to be finite, without a needless copy."""
     rows = vectors if isinstance(vectors, torch.Tensor) else torch.as_tensor(np.asarray(vectors))
     rows = rows.detach().cpu()
     if rows.ndim != 2 or rows.shape[0] == 0 or rows.shape[1] == 0:
@@ -27,9 +27,9 @@ def as_vectors(vectors: Array, name: str = "embeddings") -> torch.Tensor:
 
 
 def encode_labels(*lists: Array) -> list[np.ndarray]:
-    """Return label lists as integers from 0, equal across the lists where the labels are.
+    """Return lists of labels as integers from 0; equal labels get equal integers in all lists.
 
-    Labels are strings or integers of any size; the integers follow the order of first appearance.
+    Labels are strings or integers of any size; they are numbered in the order of first appearance.
     """
     if all(isinstance(x, np.ndarray | torch.Tensor) and x.ndim == 1 for x in lists):
         arrays = [np.asarray(x) for x in lists]
@@ -41,7 +41,7 @@ def encode_labels(*lists: Array) -> list[np.ndarray]:
 
 
 def _encode_integers(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Do what ``encode_labels`` does for arrays of integers, without a step in Python a label."""
+    """Do what ``encode_labels`` does for arrays of integers, without a Python loop."""
     _, first, codes = np.unique(np.concatenate(arrays), return_index=True, return_inverse=True)
     by_appearance = np.empty(len(first), np.int64)
     by_appearance[np.argsort(first)] = np.arange(len(first))
@@ -49,7 +49,7 @@ def _encode_integers(arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def check_labelled(vectors: torch.Tensor, labels: np.ndarray, name: str = "embeddings") -> None:
-    """Raise unless there is one label a vector."""
+    """Raise unless there is one label per vector."""
     if len(vectors) != len(labels):
         raise ValueError(f"{len(vectors)} {name} but {len(labels)} labels; every row needs one label")
 
@@ -64,7 +64,7 @@ def labelled_vectors(embeddings: Array, labels: Array) -> tuple[torch.Tensor, np
 
 def unit_rows(rows: torch.Tensor) -> torch.Tensor:
     """Return rows of length 1 (a zero row stays zero), float64 for float64 and float32 for every other type."""
-    # numpy on one thread: for many small blocks, waking torch's threads costs more than the work.
+    # numpy uses one thread: for many small blocks, waking the threads of torch costs more than the work.
     plain = rows.numpy().astype(np.float64 if rows.dtype == torch.float64 else np.float32)
     lengths = np.sqrt(np.einsum("nd,nd->n", plain, plain))
     plain /= np.where(lengths > 0, lengths, 1)[:, None]
@@ -72,6 +72,6 @@ def unit_rows(rows: torch.Tensor) -> torch.Tensor:
 
 
 def check_level(confidence: float) -> None:
-    """Raise unless a confidence level lies strictly between 0 and 1."""
+    """Raise unless a confidence level is strictly between 0 and 1."""
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is a level between 0 and 1 such as 0.95, not {confidence}")
+        raise ValueError(f"confidence must be between 0 and 1, such as 0.95, not {confidence}")

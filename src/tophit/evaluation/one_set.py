@@ -1,40 +1,42 @@
-"""Ranks where every item of one set queries all others: a product serves both of its items, so half of them are enough.
+"""Ranks where every item of one set queries all others: the score of a pair serves both, so half the products suffice.
 
-Items come in blocks of consecutive indices. Inside a block they are arranged by their number of relevant items, most
+Items come in blocks of consecutive indices. Within a block they are sorted by their number of relevant items, largest
 first, so that the queries that have an n-th relevant item are a slice. First the scores of all relevant items are
-found, from products of whole classes. Then each pair of blocks is multiplied once, and counted for the queries of both.
+computed class by class. Then each pair of blocks is multiplied once and counted for the queries of both.
+``python -m benchmarks.evaluation one-set`` shows what this saves.
 """
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from tophit.evaluation.relevant import RelevantItems, RelevantRanks
-from tophit.evaluation.similarity import COLUMN_TILE, ROW_TILE, SearchTask, UnitTiles, copy_fits, unit_tile
-from tophit.evaluation.workers import single_threaded_workers
+from tophit.evaluation.relevant import RankedQueries, RelevantItems
+from tophit.evaluation.scores import COLUMN_TILE, ROW_TILE, SearchTask, UnitTiles, copy_fits, unit_tile
 
 BLOCK = COLUMN_TILE
-# So many dimensions of a product, saved for one item of a pair, pay for one comparison more than elsewhere costs.
-DIMENSIONS_A_COMPARISON = 15
-_MOST_SLOTS = 100  # relevant items a query; room is made for as many with every query
-# NumPy copies what it broadcasts into buffers while several rows fit one. Without that, comparing is twice as fast.
+# A comparison here costs more than in ``ranks``: as much as so many dimensions of a product save.
+DIMENSIONS_PER_COMPARISON = 15
+_MOST_SLOTS = 100  # relevant items per query; every query needs memory for as many as the largest class has
+# NumPy copies broadcast operands into buffers if several rows fit into one. Without that, comparing is twice as fast.
 _NO_BUFFERING = 512
-_CHUNK = 192  # rows of a block counted at a time: few enough for a core's cache, and for sums of flags in bytes
+_CHUNK = 192  # rows of a block counted at a time: few enough for the cache of a core and for sums that fit into bytes
 
 
 class UnequalScoresError(Exception):
-    """The BLAS library here gives a pair another score at another place of the product; counts would be wrong."""
+    """The BLAS library gives a pair different scores at different places of the product, so counts would be wrong."""
 
 
 @dataclass
 class _Block:
-    """The queries ``indices`` (n,) of one block with their numbers of ``relevant`` items (n,), most first.
+    """The queries ``indices`` (n,) of one block with their numbers of ``relevant`` items (n,), largest first.
 
-    ``places``, ``thresholds`` and ``before`` (slots, n) are index and score of each relevant item, and how many items
-    stand before it. Slots beyond a query's number of relevant items are not used.
+    ``places``, ``thresholds`` and ``before`` (slots, n) are the index and the score of each relevant item, and how many
+    items come before it. Slots beyond a query's number of relevant items are not used.
     """
 
     number: int
@@ -46,48 +48,48 @@ class _Block:
     def __post_init__(self) -> None:
         self.used = self.relevant > np.arange(len(self.places))[:, None]
         self.filled = self.used.sum(axis=1).tolist()
-        self.homes = (self.places // BLOCK).astype(np.int32)  # which block each relevant item is in
+        self.homes = (self.places // BLOCK).astype(np.int32)  # the block of each relevant item
         self.just_below = np.nextafter(self.thresholds, self.thresholds.dtype.type(-np.inf))
         self.before = np.zeros(self.places.shape, np.int32)
         self.lock = threading.Lock()
 
     def add(self, found: np.ndarray) -> None:
-        """Add to ``before``; workers may do so at the same time."""
+        """Add to ``before``; several workers may do so at the same time."""
         with self.lock:
             self.before += found
 
     def limits(self, other: "_Block") -> np.ndarray:
-        """Return what the scores of another block's items must exceed to stand before the relevant items (slots, n).
+        """Return the scores (slots, n) that another block's items must exceed to come before the relevant items.
 
-        At equal scores the lower index stands before. For relevant items in the other block itself, the limits leave
-        out equal scores, which ``_count_ties`` adds.
+        Of equal scores the lower index comes first. For relevant items in the other block itself the limits exclude
+        equal scores, which ``_count_ties`` adds.
         """
         return np.where(self.homes > other.number, self.just_below, self.thresholds)
 
     def filled_in(self, part: slice) -> list[int]:
-        """Return for each slot how many queries of a part of the block have it."""
+        """Return for each slot how many queries of a part of the block use it."""
         return self.used[:, part].sum(axis=1).tolist()
 
-    def ranks(self) -> RelevantRanks:
-        """Return the ranks found, the queries in the order of their indices."""
+    def ranks(self) -> RankedQueries:
+        """Return the ranks, with the queries in the order of their indices."""
         order = np.argsort(self.indices)
         counts = self.relevant[order]
         before = np.where(self.used, self.before, np.iinfo(np.int32).max).T[order]
         used = self.used.T[order]
-        return RelevantRanks(self.number * BLOCK, counts, np.sort(before, axis=1)[used].astype(np.int64) + 1)
+        return RankedQueries(self.number * BLOCK, counts, np.sort(before, axis=1)[used].astype(np.int64) + 1)
 
 
 def fits_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> bool:
-    """Say whether the task is one set with few enough relevant items a query, and all of them in the budget."""
+    """Say whether the task is one set with few relevant items per query, which all fit into the budget."""
     most = int(relevant.sizes.max()) - 1
     mean = float((relevant.sizes * (relevant.sizes - 1)).sum()) / len(task.items)
-    slot = 3 * task.score_type.itemsize + 3 * np.dtype(np.int32).itemsize + 1  # what a block holds of a relevant item
-    few = most <= _MOST_SLOTS and DIMENSIONS_A_COMPARISON * mean <= task.items.shape[1]
+    slot = 3 * task.score_type.itemsize + 3 * np.dtype(np.int32).itemsize + 1  # bytes of a relevant item in a block
+    few = most <= _MOST_SLOTS and DIMENSIONS_PER_COMPARISON * mean <= task.items.shape[1]
     return task.one_set and few and len(task.items) * most * slot <= memory_budget // 4
 
 
-def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RelevantRanks]:
-    """Yield the ranks of all relevant items, block after block of queries, after one pass over half of the products."""
+def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RankedQueries]:
+    """Yield the ranks of all relevant items by blocks of queries, after one pass over half of the products."""
     blocks = _make_blocks(task, relevant)
     order = np.concatenate([block.indices for block in blocks])
     tiles = UnitTiles(task.items, BLOCK, task.score_type, copy_fits(task, memory_budget), order)
@@ -101,11 +103,26 @@ def ranks_in_one_set(task: SearchTask, relevant: RelevantItems, memory_budget: i
         scores = _multiply(tiles[row.number], tiles[column.number], products.buffer)
         _count(scores[: len(row.indices), : len(column.indices)], row, column)
 
-    with single_threaded_workers() as workers:
+    with _single_threaded_workers() as workers:
         for _ in workers.map(work, ((row, column) for row in blocks for column in blocks[row.number :])):
             pass
     for block in blocks:
         yield block.ranks()
+
+
+@contextmanager
+def _single_threaded_workers() -> Iterator[ThreadPoolExecutor]:
+    """Yield as many worker threads as torch has, and let torch use one thread in each.
+
+    The threads of one parallel product keep their cores busy for a while after it, which slows down the work between
+    products. Independent workers do not.
+    """
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as workers:
+            yield workers
+    finally:
+        torch.set_num_threads(threads)  # a worker's setting would also apply to later threads
 
 
 def _multiply(queries: torch.Tensor, items: torch.Tensor, out: torch.Tensor) -> np.ndarray:
@@ -139,13 +156,13 @@ def _scores_in_classes(task: SearchTask, relevant: RelevantItems) -> np.ndarray:
         indices = relevant.by_class[start:end]
         tile = unit_tile(task.items[torch.from_numpy(indices)], BLOCK, task.score_type)
         found = _multiply(tile, tile.clone(), product)
-        others = np.minimum(relevant.other(indices, slots) - start, BLOCK - 1)  # beyond a class they are not used
+        others = np.minimum(relevant.other(indices, slots) - start, BLOCK - 1)  # slots beyond a class are not used
         scores[:, start:end] = found[np.arange(end - start), others]
     return scores
 
 
 def _whole_classes(starts: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield parts of the items in the order of their classes: at most BLOCK of them, no class cut."""
+    """Yield parts of the items sorted by class: at most BLOCK items and only whole classes."""
     first = 0
     while first < starts[-1]:
         last = int(starts[np.searchsorted(starts, first + BLOCK, side="right") - 1])
@@ -154,7 +171,7 @@ def _whole_classes(starts: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def _count(scores: np.ndarray, row: _Block, column: _Block) -> None:
-    """Add what scores (row's items, column's items) say of both blocks' queries; on the diagonal they are one block."""
+    """Count the scores (row's items, column's items) for the queries of both blocks, which may be the same block."""
     if row is column:
         np.fill_diagonal(scores, -np.inf)
     row_limits, column_limits = row.limits(column), column.limits(row)

@@ -1,4 +1,4 @@
-"""Published protocols that draw their galleries: VehicleID. In-Shop's fixed query and gallery sets need no draw."""
+"""Published protocols with random galleries: VehicleID. In-Shop has fixed query and gallery sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,13 +21,13 @@ def vehicle_id_metrics(
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of each test set, averaged over draws of the gallery (VehicleID's protocol).
 
-    A test set is a number of vehicles, drawn by ``seed``, or the list of its vehicles' labels where the set
-    publishes it. Each draw puts one random image of every vehicle into the gallery; all its other images are queries.
-    A vehicle with one image is in the gallery only. ``options`` such as ``recall_at`` go to ``retrieval_metrics``.
+    A test set is a number of vehicles, drawn by ``seed``, or the published list of its vehicles' labels. Each draw puts
+    one random image of every vehicle into the gallery; its other images are queries. A vehicle with one image is in the
+    gallery only. ``options`` such as ``recall_at`` are passed to ``retrieval_metrics``.
     """
     vectors, classes = labelled_vectors(embeddings, labels)
     if draws < 1:
-        raise ValueError(f"draws is at least 1, not {draws}")
+        raise ValueError(f"draws must be at least 1, not {draws}")
     names = labels.tolist() if hasattr(labels, "tolist") else list(labels)  # type: ignore[union-attr]
     code_of = dict(zip(names, classes.tolist(), strict=True))
     results: dict[str, dict[str, float]] = {}
@@ -53,7 +53,7 @@ def _vehicles(
 ) -> np.ndarray:
     if isinstance(wanted, int | np.integer):
         if not 1 <= wanted <= len(code_of):
-            raise ValueError(f"the test set '{name}' needs {wanted} vehicles, the labels have {len(code_of)}")
+            raise ValueError(f"the test set '{name}' needs {wanted} vehicles, but the labels have {len(code_of)}")
         return generator.choice(len(code_of), int(wanted), replace=False)
     labels = wanted.tolist() if isinstance(wanted, np.ndarray) else list(wanted)
     missing = [label for label in labels if label not in code_of]

@@ -1,7 +1,7 @@
-"""The rank of every relevant item, by counting what stands before it instead of sorting the gallery.
+"""The rank of every relevant item, by counting the items before it instead of sorting the gallery.
 
-An item stands before another if its score is larger, or equal with the lower gallery index. Every retrieval metric
-follows from these ranks alone: an item is among the first k if and only if its rank is at most k.
+An item comes before another if its score is larger, or equal with the lower gallery index. Every retrieval metric
+follows from these ranks: an item is among the first k if and only if its rank is at most k.
 """
 
 from collections.abc import Iterator
@@ -13,20 +13,20 @@ import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.one_set import UnequalScoresError, fits_one_set, ranks_in_one_set
-from tophit.evaluation.relevant import Group, RelevantItems, RelevantRanks
-from tophit.evaluation.similarity import ScoreStrips, SearchTask
+from tophit.evaluation.relevant import Group, RankedQueries, RelevantItems
+from tophit.evaluation.scores import ScoreStrips, SearchTask
 
-# What it costs to sort a row and to begin a comparison, in comparisons of one score (python -m benchmarks.evaluation).
-SORT_A_SCORE = 33
-_BEGIN_TO_COMPARE = 14_000
-_LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores over and over
-SHORT = 4000  # scores; what follows does not pay in shorter rows
-FEW = 1 / 32  # the share of a row that is worth comparing apart
-_GROUP_BYTES = 160  # a relevant item's positions, scores, ranks and the sums made of them, at the peak
+# Costs of sorting a row and of starting a comparison, in comparisons of one score (python -m benchmarks.evaluation).
+COST_OF_SORTING = 33
+_COST_OF_STARTING = 14_000
+_LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores again and again
+SHORT = 4000  # scores; in shorter rows it does not pay to select the few scores above a threshold
+FEW = 1 / 32  # the share of a row that counts as few
+_GROUP_BYTES = 160  # peak memory per relevant item: positions, scores, ranks and the sums computed from them
 
 
-def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iterator[RelevantRanks]:
-    """Yield the ranks of all relevant items, group after group of queries in their order."""
+def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iterator[RankedQueries]:
+    """Yield the ranks of all relevant items in groups of consecutive queries."""
     relevant = RelevantItems(task)
     if fits_one_set(task, relevant, memory_budget):
         with suppress(UnequalScoresError):
@@ -35,7 +35,7 @@ def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iter
     yield from _ranks_by_strips(task, relevant, memory_budget)
 
 
-def _ranks_by_strips(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RelevantRanks]:
+def _ranks_by_strips(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RankedQueries]:
     """Yield the ranks from strips of the similarity matrix, for any task."""
     strips = ScoreStrips(task, memory_budget)
     most = max(_LEAST_GROUP, memory_budget // 4 // _GROUP_BYTES)
@@ -49,10 +49,10 @@ def _ranks_by_strips(task: SearchTask, relevant: RelevantItems, memory_budget: i
 
 def _ranks_of_group(
     group: Group, strip: tuple[int, int], strips: ScoreStrips, scores: np.ndarray | None, threads: ThreadPoolExecutor
-) -> RelevantRanks:
-    """Count in two rounds over the spans: first read the scores of the relevant items, then compare with them.
+) -> RankedQueries:
+    """Count in two passes over the spans: first read the scores of the relevant items, then compare with them.
 
-    ``scores`` are the strip's if one span holds all items; else each span is computed again for the second round.
+    ``scores`` are those of the strip if one span has all items; else each span is computed again in the second pass.
     """
     row = group.first - strip[0]
     rows = slice(row, row + len(group.starts) - 1)
@@ -68,7 +68,7 @@ def _ranks_of_group(
         part = strips.scores(strip, span) if scores is None else scores
         _count_in_rows(part[rows], span[0], group, thresholds.astype(part.dtype), before, threads)
     order = np.lexsort((before, owners))
-    return RelevantRanks(group.first, np.diff(group.starts), before[order] + 1)
+    return RankedQueries(group.first, np.diff(group.starts), before[order] + 1)
 
 
 def _count_in_rows(
@@ -79,7 +79,7 @@ def _count_in_rows(
     before: np.ndarray,
     threads: ThreadPoolExecutor,
 ) -> None:
-    """Add to ``before`` what each row of scores, items from ``offset`` on, holds before each relevant item."""
+    """Add to ``before`` how many scores of each row, items from ``offset`` on, come before each relevant item."""
 
     def work(rows: range) -> None:
         mask = np.empty(scores.shape[1], np.bool_)
@@ -87,24 +87,24 @@ def _count_in_rows(
             part = slice(group.starts[row], group.starts[row + 1])
             before[part] += _count_in_row(scores[row], group.items[part] - offset, thresholds[part], mask)
 
-    # numpy lets go of the interpreter while it compares, so threads share the rows; each row is one thread's alone.
+    # numpy releases the interpreter lock while it compares, so threads share the rows; one thread has one row.
     step = max(1, -(-len(scores) // (4 * torch.get_num_threads())))
     list(threads.map(work, [range(i, min(i + step, len(scores))) for i in range(0, len(scores), step)]))
 
 
 def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return how many scores of the row (n,) stand before each relevant item.
+    """Return how many scores of the row (n,) come before each relevant item.
 
-    ``thresholds`` are the scores of the relevant items, ``places`` where they stand in the row: below 0 before its
-    begin, n or more after its end. ``mask`` (n,) is room to work in.
+    ``thresholds`` are the scores of the relevant items, ``places`` their positions in the row: below 0 before its
+    begin, n or more after its end. ``mask`` (n,) is working memory.
 
-    The row is compared with the lowest threshold first. Once few scores exceed one, the higher ones are compared with
-    these few alone: where a model is any good, most relevant items are near the top. If that does not happen in as many
-    comparisons as sorting the row costs, the rest is found in the sorted row.
+    The row is compared with the lowest threshold first. Once few scores exceed a threshold, the higher thresholds are
+    compared with these few only: a good model has most relevant items near the top. If that does not happen within as
+    many comparisons as sorting the row costs, the rest is found in the sorted row.
     """
     before = np.empty(len(places), np.int64)
     waiting = np.argsort(thresholds)
-    comparisons = int(SORT_A_SCORE * len(row) / (_BEGIN_TO_COMPARE + len(row)))
+    comparisons = int(COST_OF_SORTING * len(row) / (_COST_OF_STARTING + len(row)))
     while len(waiting):
         if not comparisons or (len(row) < SHORT and len(waiting) > comparisons):
             before[waiting] = _count_by_sorting(row, places[waiting], thresholds[waiting])
@@ -122,7 +122,7 @@ def _count_in_row(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray, m
 
 
 def _count_by_comparing(row: np.ndarray, place: int, threshold: float, mask: np.ndarray) -> int:
-    """Mark in ``mask`` what stands before an item and count it: equal scores up to the item's place, larger after."""
+    """Mark in ``mask`` the scores before an item and count them: at least equal up to its place, larger after it."""
     place = min(max(place, 0), len(row))
     np.greater_equal(row[:place], threshold, out=mask[:place])
     np.greater(row[place:], threshold, out=mask[place:])
@@ -130,7 +130,7 @@ def _count_by_comparing(row: np.ndarray, place: int, threshold: float, mask: np.
 
 
 def _count_by_sorting(row: np.ndarray, places: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Find all thresholds in the sorted row (n,); where scores inside the row tie, order them by place as well."""
+    """Find all thresholds in the sorted row (n,); equal scores within the row are ordered by place."""
     ordered = np.sort(row)
     larger = len(row) - np.searchsorted(ordered, thresholds, side="right")
     at_least = len(row) - np.searchsorted(ordered, thresholds, side="left")

@@ -1,4 +1,4 @@
-"""Metrics of a re-ranked search: what query expansion and k-reciprocal re-ranking bring on labelled data."""
+"""Ranks after query expansion or k-reciprocal re-ranking, to measure what they bring on labelled data."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,28 +7,29 @@ import numpy as np
 import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, unit_rows
+from tophit.evaluation.nearest import first_items
 from tophit.evaluation.ranks import relevant_ranks
-from tophit.evaluation.relevant import RelevantRanks
-from tophit.evaluation.similarity import ScoreStrips, SearchTask
+from tophit.evaluation.relevant import RankedQueries
+from tophit.evaluation.scores import SearchTask
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 
-_BYTES_A_PAIR = 40  # that k_reciprocal_distances holds for each pair of candidates
+_BYTES_PER_PAIR = 40  # memory of k_reciprocal_distances for each pair of candidates
 _STEP = 1024  # queries expanded at a time
 
 
-def reranked_ranks(task: SearchTask, rerank: Reranking, memory_budget: int = MEMORY_BUDGET) -> Iterator[RelevantRanks]:
-    """Yield the ranks of all relevant items after re-ranking, group after group of queries in their order."""
+def reranked_ranks(task: SearchTask, rerank: Reranking, memory_budget: int = MEMORY_BUDGET) -> Iterator[RankedQueries]:
+    """Yield the ranks of all relevant items after re-ranking, in groups of consecutive queries."""
     if isinstance(rerank, AlphaExpansion):
         yield from relevant_ranks(expanded_task(task, rerank, memory_budget), memory_budget)
         return
-    first = first_items(task, rerank.candidates, memory_budget)
+    first, _ = first_items(task, rerank.candidates, memory_budget)
     for part in relevant_ranks(task, memory_budget):
         yield _reranked_part(task, rerank, part, first, memory_budget)
 
 
 def expanded_task(task: SearchTask, rerank: AlphaExpansion, memory_budget: int = MEMORY_BUDGET) -> SearchTask:
-    """Return the task with every query expanded by its nearest items; its own item is none of them."""
-    first = first_items(task, rerank.neighbours, memory_budget)
+    """Return the task with every query expanded by its nearest items, without its own."""
+    first, _ = first_items(task, rerank.neighbours, memory_budget)
     parts: list[torch.Tensor] = []
     for start in range(0, len(first), _STEP):
         rows = slice(start, start + _STEP)
@@ -38,37 +39,10 @@ def expanded_task(task: SearchTask, rerank: AlphaExpansion, memory_budget: int =
     return replace(task, queries=torch.cat(parts))
 
 
-def first_items(task: SearchTask, count: int, memory_budget: int = MEMORY_BUDGET) -> np.ndarray:
-    """Return the gallery indices of each query's first items (Q, count), best first; -1 where there are no more."""
-    strips = ScoreStrips(task, memory_budget)
-    first = np.full((len(task.queries), min(count, len(task.items))), -1)
-    for strip in strips.strips:
-        found: list[list[tuple[np.ndarray, np.ndarray]]] = [[] for _ in range(strip[1] - strip[0])]
-        for span in strips.spans:
-            scores = strips.scores(strip, span)
-            for row, each in enumerate(found):
-                places = _first_of_row(scores[row], count)
-                each.append((places + span[0], scores[row, places].copy()))
-        for row, each in enumerate(found):
-            places, values = (np.concatenate(part) for part in zip(*each, strict=True))
-            best = places[np.argsort(-values, kind="stable")][:count]
-            first[strip[0] + row, : len(best)] = best
-    return first
-
-
-def _first_of_row(row: np.ndarray, count: int) -> np.ndarray:
-    """Return the places of the largest finite scores of a row (n,), and of all equal to the last, in their order."""
-    places = np.flatnonzero(row > -np.inf)
-    if len(places) > count:
-        least = np.partition(row, len(row) - count)[len(row) - count]
-        places = np.flatnonzero(row >= least)
-    return places
-
-
 def _reranked_part(
-    task: SearchTask, rerank: KReciprocal, part: RelevantRanks, first: np.ndarray, memory_budget: int
-) -> RelevantRanks:
-    """Replace the ranks among the candidates; the ranks of what stands behind them stay."""
+    task: SearchTask, rerank: KReciprocal, part: RankedQueries, first: np.ndarray, memory_budget: int
+) -> RankedQueries:
+    """Replace the ranks among the candidates; items behind them keep their ranks."""
     queries = np.arange(part.first, part.first + len(part.counts))
     inside = _ranks_inside(task, rerank, queries, first[queries], memory_budget)
     owners = np.repeat(np.arange(len(part.counts)), part.counts)
@@ -77,7 +51,7 @@ def _reranked_part(
     owners = np.concatenate([inside[0], owners[behind]])
     order = np.lexsort((ranks, owners))
     counts = np.bincount(owners, minlength=len(part.counts))
-    return RelevantRanks(part.first, counts, ranks[order])
+    return RankedQueries(part.first, counts, ranks[order])
 
 
 def _ranks_inside(
@@ -85,7 +59,7 @@ def _ranks_inside(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return owners (from 0) and new ranks of the relevant items among each query's candidates."""
     size = first.shape[1] + 1
-    step = max(1, memory_budget // 4 // (size * (size * _BYTES_A_PAIR + 16 * task.items.shape[1])))
+    step = max(1, memory_budget // 4 // (size * (size * _BYTES_PER_PAIR + 16 * task.items.shape[1])))
     owners, ranks = [], []
     for start in range(0, len(queries), step):
         found = first[start : start + step]

@@ -1,13 +1,13 @@
-"""Ward's grouping along near neighbours: join the two groups whose union adds least to the inertia, again and again.
+"""Ward's grouping along near neighbours: repeatedly join the two groups whose union adds least to the inertia.
 
-Only groups that have near neighbours in each other are candidates. In each round all pairs join that are each other's
-cheapest partner; as joining never makes a third group cheaper to reach, that gives the same tree as one pair at a time.
-The cheapest joins of the tree are the result.
+Only groups that contain near neighbours of each other can be joined. Each round joins all pairs of groups that are each
+other's cheapest partner. As a join never makes a third group cheaper to join, this gives the same tree as one join at
+a time. The cheapest joins of the tree are the result.
 """
 
 import numpy as np
 
-_ROUNDS = 100  # about 15 are usual; a bound for sets where everything is near one item
+_ROUNDS = 100  # about 15 are usual; a limit for sets where everything is near one item
 _EDGES_AT_ONCE = 8192
 
 
@@ -16,7 +16,7 @@ def ward_groups(
 ) -> np.ndarray:
     """Return each row's group (N,): rows (N, d) of weights (N,) joined along pairs until ``target`` groups are left.
 
-    More groups are left if the pairs (first, second) do not suffice.
+    More groups are left if there are too few pairs (first, second).
     """
     tree = _Tree(rows, weights, first, second)
     for _ in range(_ROUNDS):
@@ -27,7 +27,7 @@ def ward_groups(
 
 
 class _Tree:
-    """Groups named by one of their rows, with sums (N, d), sizes (N,), the edges between them, and the joins so far."""
+    """Groups, numbered by one of their rows, with sums (N, d), sizes (N,), edges between them and the joins so far."""
 
     def __init__(self, rows: np.ndarray, weights: np.ndarray, first: np.ndarray, second: np.ndarray) -> None:
         self.count = len(rows)
@@ -39,11 +39,11 @@ class _Tree:
         self._set_edges(np.minimum(first, second), np.maximum(first, second))
 
     def joins_below_any_edge(self) -> int:
-        """Return how many joins were cheaper than all that can still come."""
+        """Return how many joins are cheaper than all that can follow."""
         return sum(int((joins[0] <= self.cost.min()).sum()) for joins in self.joins)
 
     def join_cheapest_partners(self) -> None:
-        """Join every pair of groups that are each other's cheapest; at equal cost the first edge is the cheaper one."""
+        """Join all pairs of groups that are each other's cheapest partner; of equal costs the first edge is cheaper."""
         rank = np.empty(len(self.cost), np.int64)
         rank[np.argsort(self.cost, kind="stable")] = np.arange(len(self.cost))
         cheapest = np.full(self.count, len(rank))
@@ -60,10 +60,10 @@ class _Tree:
         self._set_edges(into[self.low], into[self.high], changed)
 
     def groups(self, most: int) -> np.ndarray:
-        """Return the groups (N,), numbered from 0, that the cheapest joins make, at most ``most`` of them."""
+        """Return the groups (N,), numbered from 0, after the ``most`` cheapest joins."""
         joins = np.concatenate([np.empty((3, 0)), *self.joins], axis=1)
         parent = np.arange(self.count)
-        # A group's own joins are cheaper than its joining another, so a group that goes has taken all it takes.
+        # The joins inside a group are cheaper than its join with another, so a group is complete when it is joined.
         for _, stay, go in joins[:, np.argsort(joins[0], kind="stable")[:most]].T:
             parent[int(go)] = int(stay)
         while (parent != parent[parent]).any():
@@ -71,7 +71,7 @@ class _Tree:
         return np.unique(parent, return_inverse=True)[1]
 
     def _set_edges(self, one: np.ndarray, other: np.ndarray, changed: np.ndarray | None = None) -> None:
-        """Take edges between two groups, each once; compute the costs of those new or at a ``changed`` (N,) group."""
+        """Store the edges between groups, each once; compute the costs of new ones and at ``changed`` (N,) groups."""
         low, high = np.minimum(one, other), np.maximum(one, other)
         names, places = np.unique(np.where(low != high, low * self.count + high, -1), return_index=True)
         names, places = names[names >= 0], places[names >= 0]
@@ -85,7 +85,7 @@ class _Tree:
             self.cost[part] = self._costs(self.low[part], self.high[part])
 
     def _costs(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return what joining adds to the inertia: n_a n_b / (n_a + n_b) times the squared distance of the means."""
+        """Return how much a join adds to the inertia: n_a n_b / (n_a + n_b) times the squared distance of the means."""
         products = np.einsum("nd,nd->n", self.sums[a], self.sums[b])
         sizes_a, sizes_b = self.sizes[a], self.sizes[b]
         distances = self.squares[a] / sizes_a**2 + self.squares[b] / sizes_b**2 - 2 * products / (sizes_a * sizes_b)

@@ -1,4 +1,4 @@
-"""The worst queries: what each found instead of the right answer, and which classes are taken for one another."""
+"""The worst queries: what each found instead of the right answer, and which classes are confused."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array
-from tophit.evaluation.retrieval import search_task
-from tophit.evaluation.similarity import ScoreStrips, SearchTask
+from tophit.evaluation.nearest import FoundList, first_items, found_lists
+from tophit.evaluation.scores import SearchTask, search_task
 
 
 @dataclass(frozen=True)
@@ -15,8 +15,8 @@ class WorstQuery:
     """One query and what it found. Items are gallery indices, nearest first.
 
     ``results`` are the first items, ``scores`` their similarities, ``correct`` whether each is relevant.
-    ``before_first_right`` are the items before the first relevant one, as many as ``results`` holds at most;
-    ``first_right_rank`` is that one's rank from 1.
+    ``before_first_right`` are those of the results that come before the first relevant item, whose rank from 1 is
+    ``first_right_rank``.
     """
 
     query: int
@@ -39,7 +39,7 @@ class Confusion:
 
 @dataclass(frozen=True)
 class WorstQueries:
-    """The queries with the least values, worst first, and the most frequent confusions over all queries."""
+    """The queries with the lowest values, worst first, and the most frequent confusions over all queries."""
 
     queries: list[WorstQuery]
     confusions: list[Confusion]
@@ -57,9 +57,9 @@ def worst_queries(
     results: int = 10,
     memory_budget: int = MEMORY_BUDGET,
 ) -> WorstQueries:
-    """Return the ``count`` queries with the least ``values`` (N,), such as ``metrics.per_query["mAP"]``; not NaN.
+    """Return the ``count`` queries with the lowest ``values`` (N,), such as ``metrics.per_query["mAP"]``, without NaN.
 
-    The other arguments are those that made the values. Each query comes with its first ``results`` items. Equal
+    The other arguments are those that gave the values. Each query comes with its first ``results`` items. Equal
     values are ordered by the query's index, equal scores by the gallery's, confusions by number and then by index.
     """
     task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
@@ -67,67 +67,33 @@ def worst_queries(
     if values.shape != (len(task.queries),):
         raise ValueError(f"there are {len(task.queries)} queries but values of shape {values.shape}")
     if count < 1 or results < 1:
-        raise ValueError("count and results are at least 1")
+        raise ValueError("count and results must be at least 1")
     order = np.argsort(values, kind="stable")  # NaN goes last
     chosen = order[: min(count, int(np.count_nonzero(~np.isnan(values))))]
     names = _names_of_classes(task, labels, gallery_labels)
+    lists = found_lists(task, chosen, results, memory_budget)
     return WorstQueries(
-        [_describe(task, int(query), float(values[query]), results, memory_budget) for query in chosen],
+        [_worst_query(task, float(values[query]), found) for query, found in lists.items()],
         _confusions(task, ~np.isnan(values), names, count, memory_budget),
     )
 
 
-def _describe(task: SearchTask, query: int, value: float, results: int, memory_budget: int) -> WorstQuery:
-    alone = SearchTask(
-        task.queries[query : query + 1],
-        task.query_classes[query : query + 1],
-        task.items,
-        task.item_classes,
-        task.own_items[query : query + 1],
-    )
-    strips = ScoreStrips(alone, memory_budget)
-    scores = np.concatenate([strips.scores((0, 1), span)[0].copy() for span in strips.spans])
-    order = np.argsort(-scores, kind="stable")
-    order = order[np.isfinite(scores[order])]
-    right = task.item_classes[order] == task.query_classes[query]
-    first = int(np.argmax(right)) if right.any() else len(order)
-    shown = order[:results]
-    return WorstQuery(
-        query=query,
-        value=value,
-        results=shown.tolist(),
-        scores=[float(scores[item]) for item in shown],
-        correct=right[:results].tolist(),
-        before_first_right=order[: min(first, results)].tolist(),
-        first_right_rank=first + 1,
-    )
+def _worst_query(task: SearchTask, value: float, found: FoundList) -> WorstQuery:
+    ranked = len(task.items) - int(task.own_items[found.query] >= 0)
+    first = found.first_right or ranked + 1
+    before = found.items[: first - 1]
+    return WorstQuery(found.query, value, found.items, found.scores, found.right, before, first)
 
 
 def _confusions(
     task: SearchTask, counted: np.ndarray, names: dict[int, object], most: int, memory_budget: int
 ) -> list[Confusion]:
-    nearest = nearest_items(task, memory_budget)
+    nearest = first_items(task, 1, memory_budget)[0][:, 0]
     taken_for = task.item_classes[nearest]
     wrong = counted & (nearest >= 0) & (taken_for != task.query_classes)
     pairs = Counter(zip(task.query_classes[wrong].tolist(), taken_for[wrong].tolist(), strict=True))
     ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     return [Confusion(names[a], names[b], number) for (a, b), number in ranked[:most]]
-
-
-def nearest_items(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> np.ndarray:
-    """Return the gallery index of each query's nearest item (Q,), the lower index among equals; -1 if there is none."""
-    strips = ScoreStrips(task, memory_budget)
-    nearest = np.full(len(task.queries), -1)
-    for strip in strips.strips:
-        best = np.full(strip[1] - strip[0], -np.inf)
-        for span in strips.spans:
-            scores = strips.scores(strip, span)
-            place = scores.argmax(axis=1)
-            there = np.take_along_axis(scores, place[:, None], axis=1)[:, 0].astype(np.float64)
-            better = there > best
-            nearest[strip[0] : strip[1]][better] = span[0] + place[better]
-            best[better] = there[better]
-    return nearest
 
 
 def _names_of_classes(task: SearchTask, labels: Array, gallery_labels: Array | None) -> dict[int, object]:

@@ -1,1 +1,1 @@
-"""Reports: what a model does, as tables and pictures."""
+"""Reports: what a model does, in tables and pictures."""

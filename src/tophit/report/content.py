@@ -1,4 +1,4 @@
-"""What a report shows, as plain values for the page: chosen, measured and numbered, but not drawn."""
+"""What a report shows, as plain values for the page and as figures."""
 
 import base64
 from collections import Counter
@@ -8,32 +8,36 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow
-from tophit.evaluation import PairedDifference
-from tophit.evaluation.coordinates import coordinates
+from tophit.evaluation import PairedDifference, won_and_lost
 from tophit.evaluation.inputs import MEMORY_BUDGET
-from tophit.evaluation.worst import nearest_items
+from tophit.evaluation.nearest import first_items
+from tophit.figures import Drawing
+from tophit.figures.galleries import Ranked, gallery_drawing
+from tophit.figures.maps import coordinates, map_drawing
 from tophit.progress import View
-from tophit.report.changes import won_and_lost
-from tophit.report.choices import choose_queries, confused_pairs, worst_first
-from tophit.report.evaluated import Evaluated
-from tophit.report.pictures import Pictures
+from tophit.report.label_problems import LabelProblem
+from tophit.report.local_centres import LocalCentre, centres_drawing
+from tophit.report.measured import Measured, metric_rows, verdict
+from tophit.report.pictures import Pictures, image_name
+from tophit.report.queries import choose_queries, confused_pairs, worst_first
 from tophit.report.query_pages import QueryPages, TopK
-from tophit.report.verdict import metric_rows, verdict
 from tophit.training.full_evaluation import metric_differences
 
-WORST = 300  # queries that the browser of the worst holds
+WORST = 300  # queries in the list of the worst
 MOST_POINTS = 10_000  # of the map
 _GALLERY = 6  # queries of each gallery
 _PAIRS = 12
-_EXAMPLES = 6  # images of a class beside one another
-_TURNED = 25  # queries won, and lost, in the table
+_EXAMPLES = 6  # images of a confused class
+_TURNED = 25  # queries in each of the tables of those won and lost
+_PROBLEMS = 12  # shown of each kind; the CSV file has all
 _MOST_LABELS = 65_535
+_TITLES = {"best": "Best queries", "worst": "Worst queries", "random": "Random queries"}
+_RESULTS = 8  # of a query in a figure
 
 
 @dataclass(frozen=True)
 class Background:
-    """What the run's folder adds to the two evaluations."""
+    """What the folder of the run adds to the two evaluations."""
 
     metric: str = "MAP@R"
     before: Mapping[str, float] = field(default_factory=dict)
@@ -43,8 +47,8 @@ class Background:
 
 
 def gather(
-    first: Evaluated,
-    other: Evaluated | None,
+    first: Measured,
+    other: Measured | None,
     background: Background,
     pictures: Pictures,
     *,
@@ -53,13 +57,13 @@ def gather(
     memory_budget: int = MEMORY_BUDGET,
     view: View | None = None,
 ) -> dict[str, Any]:
-    """Return the parts of the page that come from the evaluations; images are numbers of ``pictures``."""
+    """Return the parts of the page that come from the evaluations; images are their numbers in ``pictures``."""
     view = view or View()
     task = first.task()
     values = first.metrics.per_query["mAP"]
     pages = QueryPages(first, other, pictures)
     chosen = choose_queries(values, task.query_classes, _GALLERY, background.seed)
-    galleries = {name: pages.place(getattr(chosen, name)) for name in ("best", "worst", "random")}
+    galleries = {name: pages.place(getattr(chosen, name)) for name in _TITLES}
     hardest = pages.place(worst_first(values)[:worst])
     differences = _differences(first, other)
     content: dict[str, Any] = {
@@ -86,22 +90,22 @@ def gather(
     return content
 
 
-def _counts(first: Evaluated, values: np.ndarray) -> dict[str, int]:
+def _counts(first: Measured, values: np.ndarray) -> dict[str, int]:
     return {
-        "queries": len(first.query),
+        "queries": len(first.search.query),
         "skipped": int(np.isnan(values).sum()),
-        "gallery": len(first.gallery),
+        "gallery": len(first.search.gallery),
         "images": len(first.rows),
         "classes": len(set(first.labels)),
     }
 
 
-def _differences(first: Evaluated, other: Evaluated | None) -> dict[str, PairedDifference]:
+def _differences(first: Measured, other: Measured | None) -> dict[str, PairedDifference]:
     return {} if other is None else metric_differences(first.metrics, other.metrics, first.query_labels)
 
 
-def _turned(first: Evaluated, other: Evaluated, pages: QueryPages) -> dict[str, Any]:
-    """Return how many queries were won and lost, and those that changed most."""
+def _turned(first: Measured, other: Measured, pages: QueryPages) -> dict[str, Any]:
+    """Return how many queries got better and worse, and those that changed most."""
     found = won_and_lost(first.metrics.per_query["mAP"], other.metrics.per_query["mAP"], first.query_labels)
     change = found.difference
     return {
@@ -114,26 +118,27 @@ def _turned(first: Evaluated, other: Evaluated, pages: QueryPages) -> dict[str, 
     }
 
 
-def _pairs(first: Evaluated, pictures: Pictures, memory_budget: int, view: View) -> list[dict[str, Any]]:
-    """Return the most confused pairs of classes with images of both, those that were confused in front."""
+def _pairs(first: Measured, pictures: Pictures, memory_budget: int, view: View) -> list[dict[str, Any]]:
+    """Return the most confused pairs of classes with images of both, confused images first."""
     task = first.task()
-    view.note("Finding the classes that are taken for one another ...")
-    nearest = nearest_items(task, memory_budget)
+    view.note("Finding confused classes ...")
+    query, gallery, labels = first.search.query, first.search.gallery, first.labels
+    nearest = first_items(task, 1, memory_budget)[0][:, 0]
     nearest = np.where(np.isnan(first.metrics.per_query["mAP"]), -1, nearest)
     members: dict[str, list[int]] = {}
     found = confused_pairs(task, nearest, _PAIRS)
-    names = {int(number): first.labels[int(row)] for number, row in zip(task.item_classes, first.gallery, strict=True)}
-    names |= {int(number): first.labels[int(row)] for number, row in zip(task.query_classes, first.query, strict=True)}
+    names = {int(number): labels[int(row)] for number, row in zip(task.item_classes, gallery, strict=True)}
+    names |= {int(number): labels[int(row)] for number, row in zip(task.query_classes, query, strict=True)}
     wanted = {names[number] for pair in found for number in (pair.first, pair.second)}
-    for row, label in enumerate(first.labels):
+    for row, label in enumerate(labels):
         if label in wanted and len(members.setdefault(label, [])) < 4 * _EXAMPLES:
             members[label].append(row)
     answer = []
     for pair in found:
         rows: dict[str, list[int]] = {names[pair.first]: [], names[pair.second]: []}
-        for query, item in pair.examples:
-            for row in (int(first.query[query]), int(first.gallery[item])):
-                rows[first.labels[row]].append(row)
+        for number, item in pair.examples:
+            for row in (int(query[number]), int(gallery[item])):
+                rows[labels[row]].append(row)
         shown = {
             label: list(dict.fromkeys([*confused, *members[label]]))[:_EXAMPLES] for label, confused in rows.items()
         }
@@ -149,12 +154,12 @@ def _pairs(first: Evaluated, pictures: Pictures, memory_budget: int, view: View)
     return answer
 
 
-def _map(first: Evaluated, pictures: Pictures, most: int, view: View) -> dict[str, Any]:
-    """Return the map: of more than ``most`` images, as many at equal steps."""
+def _map(first: Measured, pictures: Pictures, most: int, view: View) -> dict[str, Any]:
+    """Return the map; of more than ``most`` images it shows a part, at equal steps."""
     rows = np.arange(0, len(first.rows), max(1, -(-len(first.rows) // most)))
     view.note(f"Drawing the map of {len(rows):,} images ...")
     points, method = coordinates(first.vectors[rows])
-    labels = [first.labels[row] for row in rows]
+    labels = [first.rows[row].label for row in rows]
     names = [name for name, _ in Counter(labels).most_common(_MOST_LABELS)]
     numbers = {name: number for number, name in enumerate(names)}
     shown = [pictures.add(first.rows[row], large=False) for row in rows]
@@ -168,22 +173,55 @@ def _map(first: Evaluated, pictures: Pictures, most: int, view: View) -> dict[st
     }
 
 
-def describe_pictures(pictures: Pictures, made: Sequence[str | None], folder: str) -> dict[str, Any]:
-    """Return what the page knows of each image: its label, its name, and its picture or None."""
-    names = list(dict.fromkeys(row.label for row in pictures.rows))
-    numbers = {name: number for number, name in enumerate(names)}
+def drawings_part(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
+    """Return the drawings as SVG for the page."""
+    return [{"name": one.name, "title": one.title, "caption": one.caption, "svg": one.svg()} for one in drawings]
+
+
+def problems_part(problems: Sequence[LabelProblem], file: str, pictures: Pictures) -> dict[str, Any]:
+    """Return the label problems by kind, each with both pictures."""
+    kinds: dict[str, list[LabelProblem]] = {}
+    for one in problems:
+        kinds.setdefault(one.kind, []).append(one)
     return {
-        "labels": names,
-        "label": [numbers[row.label] for row in pictures.rows],
-        "name": [image_name(row) for row in pictures.rows],
-        "data": list(made),
-        "folder": folder,
+        "found": len(problems),
+        "file": file,
+        "kinds": [
+            {
+                "name": kind,
+                "title": kind[0].upper() + kind[1:],
+                "found": len(found),
+                "shown": [_problem(one, pictures) for one in found[:_PROBLEMS]],
+            }
+            for kind, found in kinds.items()
+        ],
     }
 
 
-def image_name(row: ImageRow) -> str:
-    """Return what an image is called on the page: its file and the folder that it lies in."""
-    return "/".join(row.path.parts[-2:])
+def _problem(one: LabelProblem, pictures: Pictures) -> dict[str, Any]:
+    images = [
+        {"picture": pictures.add(row), "label": row.label, "split": row.split, "file": image_name(row)}
+        for row in (one.image, one.other)
+    ]
+    return {"images": images, "reason": one.reason, "advice": one.advice}
+
+
+def page_figures(
+    content: Mapping[str, Any], pictures: Pictures, centres: Sequence[LocalCentre] | None
+) -> list[Drawing]:
+    """Return the galleries, the map and the local centres of a page as figures for a paper."""
+    figures = []
+    for name, title in _TITLES.items():
+        queries = [content["queries"][place] for place in content["galleries"][name]]
+        ranked = [Ranked(one["picture"], one["sides"][0]["items"], one["sides"][0]["scores"]) for one in queries]
+        figures.append(gallery_drawing(pictures.rows, ranked, _RESULTS, f"gallery_{name}", title))
+    drawn = content["map"]
+    points = np.frombuffer(base64.b64decode(drawn["points"]), "<f4").reshape(-1, 2)
+    shown = np.frombuffer(base64.b64decode(drawn["pictures"]), "<u4")
+    rows = [pictures.rows[number] for number in shown]
+    paths = [str(row.path) for row in rows]
+    figures.append(map_drawing(points, [row.label for row in rows], drawn["method"], images=paths))
+    return figures if centres is None else [*figures, centres_drawing(centres)]
 
 
 def _packed(array: np.ndarray) -> str:

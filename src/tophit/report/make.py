@@ -14,21 +14,19 @@ from tophit.data.folders import part_of
 from tophit.data.manifest import Manifest
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.inputs import MEMORY_BUDGET
+from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
+from tophit.figures.pairs import pair_drawings
+from tophit.figures.run_curves import run_drawings
 from tophit.models import load
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.report.content import Background, gather
-from tophit.report.drawing import DRAWING_CSS, Drawing, write_drawings
-from tophit.report.evaluated import Evaluated, evaluate_models
-from tophit.report.figures import evaluation_drawings, run_drawings
+from tophit.report.content import Background, drawings_part, gather, page_figures, problems_part
 from tophit.report.label_problems import LabelProblem, find_label_problems, write_label_problems
+from tophit.report.local_centres import LocalCentre, centres_part, local_centres
+from tophit.report.measured import Measured, measure_models
 from tophit.report.page import write_page
-from tophit.report.page_figures import page_figures
-from tophit.report.parts import centres_part, drawings_part, problems_part
 from tophit.report.pictures import Pictures, Thumbnails
-from tophit.report.proxies import LocalCentre, local_centres
 from tophit.report.query_pages import TopK
-from tophit.report.style import has_matplotlib, import_matplotlib
 from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.run import Run, advantage_of, data_of_run
@@ -37,7 +35,7 @@ from tophit.training.run_rows import has_pairs
 
 @dataclass(frozen=True)
 class Written:
-    """The files of a report and its first sentence; ``problems`` is the CSV of label problems."""
+    """The files of a report and its first sentence; ``problems`` is the CSV file of label problems."""
 
     page: Path
     verdict: str
@@ -55,15 +53,15 @@ def make_report(
     memory_budget: int = MEMORY_BUDGET,
     view: View | None = None,
 ) -> Written:
-    """Write the report of a finished run, and of another model ``against`` which it stands on the same queries.
+    """Write the report of a finished run, compared with another model ``against`` on the same queries if given.
 
-    ``data`` is what the run was trained on unless it is given; ``out`` is ``report.html`` in the run's folder. Label
-    problems are listed in a CSV file beside it. ``figures`` is a folder for each figure as PNG, SVG, PDF and CSV.
+    ``data`` defaults to what the run was trained on, ``out`` to ``report.html`` in the run's folder. Label problems are
+    listed in a CSV file next to it. ``figures`` is a folder for each figure as PNG, SVG, PDF and CSV.
     """
     view = view or View()
     folder = Path(run)
     if figures is not None:
-        import_matplotlib()  # asked for, so that a missing one is an error
+        import_matplotlib()  # the user asks for figures, so without matplotlib this is an error
     opened, result = _finished(folder)
     recipe = opened.recipe()
     path = out or folder / "report.html"
@@ -72,7 +70,7 @@ def make_report(
     part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
     embedders = (load(folder), None if against is None else load(against))
-    first, other = evaluate_models(names, embedders, part, tuple(wanted_metrics(recipe)), view)
+    first, other = measure_models(names, embedders, part, tuple(wanted_metrics(recipe)), view)
     pictures = Pictures()
     is_own = _is_the_runs_own_test(first, recipe.evaluation.metric, result)
     background = Background(
@@ -99,37 +97,38 @@ def make_report(
     with Thumbnails(pictures, path.parent) as thumbnails:
         thumbnails.make(view.track("Pictures"))
         content["notes"] += _missing_pictures(thumbnails, first)
-        write_page(path, plain(content), thumbnails, DRAWING_CSS)
+        write_page(path, content, thumbnails)
     write_label_problems(problems, listed)
     written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
     return Written(path, content["verdict"], listed, written)
 
 
-def _drawings(folder: Path, first: Evaluated, other: Evaluated | None, view: View) -> list[Drawing]:
+def _drawings(folder: Path, first: Measured, other: Measured | None, view: View) -> list[Drawing]:
     if not has_matplotlib():
         view.note("The report has no curves: matplotlib is not installed (pip install 'tophit[report]').")
         return []
     view.note("Drawing the curves ...")
-    return [*run_drawings(folder), *evaluation_drawings(first, other)]
+    models = [(model.name, model.search.arguments) for model in (first, other) if model is not None]
+    return [*run_drawings(folder), *pair_drawings(models)]
 
 
-def _problems(first: Evaluated, manifest: Manifest, memory_budget: int, view: View) -> list[LabelProblem]:
+def _problems(first: Measured, manifest: Manifest, memory_budget: int, view: View) -> list[LabelProblem]:
     view.note("Looking for label problems ...")
     others = [row for row in manifest if row.split != "test"]
     return find_label_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
 
 
 def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | None:
-    """Return the classes' local centres; None for a loss without proxies."""
+    """Return the local centres of the classes; None for a loss without proxies."""
     if not has_proxies(folder):
         return None
     return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
 
 
 def _check_targets(page: Path, figures: Path | None) -> None:
-    """Refuse places that can't be written, before the work begins."""
+    """Refuse paths that can't be written before the work starts."""
     if not page.parent.is_dir():
-        raise UsageError(f"There is no folder {page.parent} to write {page.name} into.")
+        raise UsageError(f"There is no folder {page.parent} for {page.name}.")
     if page.is_dir():
         raise UsageError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}.")
     if figures is not None and figures.exists() and not figures.is_dir():
@@ -144,11 +143,11 @@ def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
     except TophitError as error:
         if data is not None:
             raise
-        raise UsageError(f"{error} If the run's data lie elsewhere now: --data PATH.") from error
+        raise UsageError(f"{error} If the run's data have moved: --data PATH.") from error
 
 
-def _is_the_runs_own_test(first: Evaluated, metric: str, result: dict[str, Any]) -> bool:
-    """Say whether the images are those that the run was tested on: its own value of the metric came out again."""
+def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) -> bool:
+    """Say whether the images are those of the run's own test: the metric has the same value again."""
     return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
 
 
@@ -170,7 +169,7 @@ def _test_part(manifest: Manifest) -> Manifest:
 
 
 def _model_name(against: str, first: Path) -> str:
-    """Return what the other model is called: its folder's name, with the folder above where both are the same."""
+    """Return the name of the other model: its folder, with the parent folder if both names are the same."""
     path = Path(against)
     if not path.is_dir():
         return against
@@ -188,7 +187,7 @@ def _top_k_of(against: str | None) -> TopK | None:
     return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
 
 
-def _notes(first: Evaluated, result: dict[str, Any], unread: int, against: str | None) -> list[str]:
+def _notes(first: Measured, result: dict[str, Any], unread: int, against: str | None) -> list[str]:
     notes = []
     if unread:
         notes.append(f"{unread:,} test images could not be read and are left out.")
@@ -196,24 +195,24 @@ def _notes(first: Evaluated, result: dict[str, Any], unread: int, against: str |
         notes.append(f"Warning: {warning}")
     if "optimistic" in result:
         notes.append(f"Optimistic: {result['optimistic']}.")
-    if not np.array_equal(first.query, first.gallery):
-        notes.append(f"{len(first.query):,} images search {len(first.gallery):,}, by the roles in the data.")
+    if not np.array_equal(first.search.query, first.search.gallery):
+        notes.append(f"{len(first.search.query):,} query images search {len(first.search.gallery):,} gallery images.")
     return notes
 
 
-def _missing_pictures(thumbnails: Thumbnails, first: Evaluated) -> list[str]:
+def _missing_pictures(thumbnails: Thumbnails, first: Measured) -> list[str]:
     missing = thumbnails.made.count(None)
     if not missing:
         return []
     if missing < len(thumbnails.made):
         return [f"{missing:,} of {len(thumbnails.made):,} pictures could not be read."]
     given = feature_file_of(first.rows) is not None
-    reason = "the data are a feature file whose names are no image files" if given else "no image could be read"
+    reason = "the data are a feature file, whose names are not image files" if given else "no image could be read"
     return [f"The report has no pictures: {reason}."]
 
 
 def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[str, Any]:
-    """Return what was trained, in a few facts and as the whole recipe."""
+    """Return what was trained: a few facts and the whole recipe."""
     import torch
 
     facts = {
@@ -232,14 +231,3 @@ def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[
         f"{platform.python_version()}",
     }
     return {"facts": facts, "yaml": recipe.to_yaml()}
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON has it; what is not a number becomes null."""
-    if isinstance(value, dict):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    return None if isinstance(value, float) and not np.isfinite(value) else value

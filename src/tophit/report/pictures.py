@@ -1,4 +1,4 @@
-"""The pictures of a report: each image once, small, inside the page or, if they are too many, in a folder beside it."""
+"""The pictures of a report: each image once, small, inside the page or, if they are many, in a folder next to it."""
 
 import base64
 import io
@@ -8,29 +8,31 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from PIL import Image, ImageOps
 
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.items import item_id
+from tophit.data.manifest import ImageRow
 from tophit.images.decode import BadImage, read_image
 from tophit.progress import Progress
 
-INSIDE_BYTES = 20_000_000  # of pictures in the page; with more, all go into a folder
-LARGE, SMALL = 144, 72  # pixels of the longer side: in a list, and on the map only
+INSIDE_BYTES = 20_000_000  # of pictures in the page; if there are more, all go into a folder
+LARGE, SMALL = 144, 72  # pixels of the longer side: in a list, and only on the map
 _QUALITY = 78
 _AT_A_TIME = 256
 
 
 @dataclass
 class Pictures:
-    """Images that a report shows, numbered in the order in which they are first asked for."""
+    """The images that a report shows, numbered in the order in which they are added."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     rows: list[ImageRow] = field(default_factory=list)
     large: set[int] = field(default_factory=set)
 
     def add(self, row: ImageRow, large: bool = True) -> int:
-        """Return the number of an image; ``large`` if it is seen in a list, not only on the map."""
+        """Add an image and return its number; ``large`` if it is shown in a list and not only on the map."""
         number = self.numbers.setdefault(item_id(row), len(self.rows))
         if number == len(self.rows):
             self.rows.append(row)
@@ -40,10 +42,10 @@ class Pictures:
 
 
 class Thumbnails:
-    """The small pictures of some images: texts for data addresses while they fit, else files in a new folder.
+    """The small pictures of some images: base64 for data URLs while they fit into the page, else files in a new folder.
 
-    ``made`` holds each image's data as base64, or its file's name, or None if it can't be read. ``folder`` is a
-    temporary one; ``place`` moves it to where it belongs. Use it in a with statement.
+    ``made`` has each image's data as base64, or the name of its file, or None if it can't be read. ``folder`` is
+    temporary; ``place`` moves it next to the page. Use it in a with statement.
     """
 
     def __init__(self, pictures: Pictures, beside: Path, inside: int = INSIDE_BYTES) -> None:
@@ -75,11 +77,24 @@ class Thumbnails:
         return self
 
     def name(self, page: Path) -> str:
-        """Return the name that the folder has beside the page; empty without one."""
+        """Return the name of the folder next to the page; empty if there is none."""
         return "" if self.folder is None else f"{page.stem}_files"
 
+    def describe(self, page: Path) -> dict[str, Any]:
+        """Return the label, the name and the picture (or None) of each image for the page."""
+        rows = self.pictures.rows
+        labels = list(dict.fromkeys(row.label for row in rows))
+        numbers = {label: number for number, label in enumerate(labels)}
+        return {
+            "labels": labels,
+            "label": [numbers[row.label] for row in rows],
+            "name": [image_name(row) for row in rows],
+            "data": self.made,
+            "folder": self.name(page),
+        }
+
     def place(self, page: Path) -> None:
-        """Put the folder beside the page, in the place of an older one."""
+        """Move the folder next to the page; it replaces an older one."""
         final = page.parent / f"{page.stem}_files"
         old = final.with_name(f".{final.name}.old")
         if final.is_dir():
@@ -113,7 +128,7 @@ class Thumbnails:
             self.made.append(self._write(len(self.made), data))
 
     def _move_out(self) -> None:
-        """Write all that was made so far into a folder."""
+        """Write all pictures made so far into a folder."""
         self.folder = Path(tempfile.mkdtemp(prefix=".report_files.", dir=self.beside))
         for number, text in enumerate(self.made):
             if text is not None:
@@ -126,3 +141,8 @@ class Thumbnails:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(data)
         return name
+
+
+def image_name(row: ImageRow) -> str:
+    """Return the name of an image on the page: its file and its folder."""
+    return "/".join(row.path.parts[-2:])

@@ -1,4 +1,4 @@
-"""The runs in a folder: what each is, how far it got, and its best metrics."""
+"""The runs in a folder: what each is, how far it is, and its best metrics."""
 
 import json
 from collections.abc import Sequence
@@ -10,10 +10,11 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from tophit.errors import UsageError
+from tophit.files import read_json_lines
 
 
 def list_runs(folder: str | Path) -> list[dict[str, Any]]:
-    """Return a mapping a run, by the names of their folders; a run is a folder with a recipe.yaml that Tophit wrote."""
+    """Describe each run below a folder, sorted by path; a run is a folder with recipe.yaml and metrics.jsonl."""
     folder = Path(folder)
     if not folder.is_dir():
         raise UsageError(f"There is no folder {folder}.")
@@ -23,7 +24,7 @@ def list_runs(folder: str | Path) -> list[dict[str, Any]]:
 
 def _describe(run: Path) -> dict[str, Any]:
     recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
-    lines = read_log(run / "metrics.jsonl")
+    lines = read_json_lines(run / "metrics.jsonl")
     name = recipe["evaluation"]["metric"]
     part = recipe["evaluation"].get("select_on", "validation")
     values = [line[f"{part}/{name}"] for line in lines if f"{part}/{name}" in line]
@@ -47,19 +48,8 @@ def _describe(run: Path) -> dict[str, Any]:
     return answer
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a log; the last one may be half written while the run goes on."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            break
-    return found
-
-
 def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
-    """Return the runs of a folder as a table; a result whose epoch was chosen on the test classes is marked by *."""
+    """Return the runs of a folder as a table; * marks results whose epoch was chosen on the test classes."""
     table = Table(
         Column("run", overflow="fold"), "state", "loss (method)", "epoch", "best", "recall@1", "MAP@R", box=None
     )
@@ -71,5 +61,7 @@ def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
         test = [f"{100 * run['test'][name]:.1f}{mark}" if run["test"] else "" for name in ("recall@1", "MAP@R")]
         epoch = f"{run['epoch']}/{run['epochs']}"
         table.add_row(escape(str(name)), run["state"], run["loss_name"] + method, epoch, best, *test)
-    table.caption = "best: on validation classes; recall@1, MAP@R: on test classes, * chosen on them: optimistic"
+    table.caption = (
+        "best: on validation classes; recall@1, MAP@R: on test classes; *: chosen on test classes, so too optimistic"
+    )
     return table

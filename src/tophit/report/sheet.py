@@ -1,4 +1,4 @@
-"""Contact sheets: a query in each row and its first results, right ones framed green, wrong ones red."""
+"""Contact sheets: one query per row with its first results, in green frames if right and in red ones if wrong."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _CELL, _FRAME, _GAP, _TEXT = 112, 5, 12, 34
 
 @dataclass(frozen=True)
 class SheetCell:
-    """A picture with a caption; ``right`` frames it green or red, None leaves it grey (a query, or no label)."""
+    """A picture with a caption; the frame is green or red by ``right``, grey for None (a query, or no label)."""
 
     path: Path
     caption: str

@@ -13,7 +13,7 @@ Measured = tuple[Mapping[str, float], Mapping[str, Sequence[float]]]
 
 
 def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) -> Table:
-    """Return a table with a row a model and a column a metric, in percent with half the interval's width."""
+    """Return a table with one row per model and one column per metric, in percent with half the interval's width."""
     table = Table("model", *names)
     for model, (metrics, intervals) in models.items():
         table.add_row(model, *(f"{100 * metrics[name]:.1f}{_half_width(intervals.get(name))}" for name in names))
@@ -21,7 +21,7 @@ def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) 
 
 
 def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[float]]) -> Table:
-    """Return a table with a row a metric, in percent."""
+    """Return a table with one row per metric, in percent."""
     table = Table("metric", "%", "95% interval")
     for name, value in metrics.items():
         table.add_row(name, f"{100 * value:.2f}", _interval(intervals.get(name)))
@@ -31,7 +31,7 @@ def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[f
 def comparison_list(
     metrics: Mapping[str, float], other: Mapping[str, float], differences: Mapping[str, "PairedDifference"]
 ) -> Table:
-    """Return a table with a row a metric: both models in percent, the difference with interval and p-value."""
+    """Return a table with one row per metric: both models in percent, the difference with interval and p-value."""
     table = Table("metric", "%", "against %", "difference", "95% interval", "p (permutation)")
     for name, difference in differences.items():
         table.add_row(
@@ -46,16 +46,16 @@ def comparison_list(
 
 
 def drawn_galleries_table(test_sets: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return a table with a row a test set whose galleries are drawn, as in VehicleID's protocol, in percent."""
+    """Return a table with one row per test set of VehicleID's protocol, in percent."""
     names = ("recall@1", "recall@5", "mAP")
-    table = Table("test set", *names, title="Galleries of one random image a class, mean of 10 draws (%)")
+    table = Table("test set", *names, title="Galleries of one random image per class, mean of 10 draws (%)")
     for test_set, metrics in test_sets.items():
         table.add_row(test_set, *(f"{100 * metrics[name]:.2f}" for name in names))
     return table
 
 
 def paper_table(paper: Mapping[str, Any]) -> Table:
-    """Return a table with a row a metric: the run's value and the one its paper reports, in percent."""
+    """Return a table with one row per metric: the run's value and the one reported by its paper, in percent."""
     where = ", ".join(part for part in (paper["table"], paper["row"]) if part)
     table = Table("metric", "ours %", "paper %", "difference", title=f"{paper['title']} ({where})")
     for name, values in paper["metrics"].items():

@@ -1,41 +1,35 @@
 """A catalogue: an index of images together with the embedder that made it, ready to be searched by image."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
-from tophit.data.manifest import ImageRow, item_id
+from tophit.data.items import to_item, to_row
+from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
-from tophit.embedding.vector_parts import read_description
+from tophit.embedding.vector_parts import (
+    EmbeddedPart,
+    part_files,
+    read_description,
+    read_finished_description,
+    read_part,
+)
 from tophit.errors import TophitError, UsageError
+from tophit.files import write_text
 from tophit.images.decode import Box, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
 from tophit.reranking import Reranking
-from tophit.search.bulk import load_embedded
-from tophit.search.engine import Hit
+from tophit.search.backend import Hit
 from tophit.search.index import Index
-from tophit.search.plain_values import stored_value
-from tophit.search.query import AGAINST, combined_query, search_by_id, search_vectors, vectors_of_items
-from tophit.search.versions import EngineChoice, add_version, is_catalogue, open_version, read_versions, switch_version
+from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
+from tophit.search.versions import IndexOptions, add_version, is_catalogue, open_version, read_versions, switch_version
 
 _ROWS = 4096  # embedded and written at a time, so that an interruption loses little
-LOADED = "loaded.json"
-
-Where = Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class ItemId:
-    """An item of the index as an example, where an image could stand too."""
-
-    id: str
-
+_LOADED = "loaded.json"
 
 Example = ImageInput | ItemId
 
@@ -50,35 +44,36 @@ class Catalogue:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the index."""
         self.index.close()
 
+    def answer(self, query: Query[Example], wording: Wording = Wording()) -> list[list[Hit]]:  # noqa: B008
+        """Return the results of a query, best first: a list for each example, or one if it combines them."""
+        query.check(wording, lambda source: not isinstance(source, ItemId))
+        parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
+        return answer(self.index, query, *parts)
+
     def search(
         self, images: Sequence[ImageInput], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
     ) -> list[list[Hit]]:
         """Return the k nearest items of each image, best first."""
-        return search_vectors(self.index, self.embedder.encode(images), k, where, rerank)
+        return self.answer(Query(images, k=k, where=where, rerank=rerank)) if len(images) else []
 
     def search_ids(
         self, ids: Sequence[str], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
     ) -> list[list[Hit]]:
         """Return the items nearest to each of some items; none finds itself."""
-        return search_by_id(self.index, ids, k, where, rerank)
+        return self.answer(Query([ItemId(each) for each in ids], k=k, where=where, rerank=rerank)) if ids else []
 
     def search_box(
         self, image: str | Path, box: Box, k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
     ) -> list[Hit]:
         """Return the items nearest to a part of an image: x1, y1, x2, y2 in pixels of the upright picture."""
-        if not (0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
-            raise UsageError(f"A box has 0 <= x1 < x2 and 0 <= y1 < y2, not {','.join(f'{v:g}' for v in box)}.")
-        crop = read_image(image, box, self.embedder.preprocessing.least_side)
-        return search_vectors(self.index, self.embedder.encode([crop]), k, where, rerank)[0]
+        return self.answer(Query([image], box=box, k=k, where=where, rerank=rerank))[0]
 
     def search_examples(
         self,
@@ -89,24 +84,12 @@ class Catalogue:
         rerank: Sequence[Reranking] = (),
         against: float = AGAINST,
     ) -> list[Hit]:
-        """Return the items most like some examples and least like others (see ``combined_query``).
+        """Return the items most like some examples and least like others (see ``combined_vector``).
 
         Examples are images or items; items given as examples are left out of the results.
         """
-        query = combined_query(self.vectors(like), self.vectors(unlike), against)
-        named = [each.id for each in (*like, *unlike) if isinstance(each, ItemId)]
-        return search_vectors(self.index, query, k, where, rerank, [named])[0]
-
-    def vectors(self, examples: Sequence[Example]) -> np.ndarray:
-        """Return the unit vectors (n, dim) of examples, in their order."""
-        rows = np.empty((len(examples), self.index.dim), np.float32)
-        items = {place: each.id for place, each in enumerate(examples) if isinstance(each, ItemId)}
-        images = {place: each for place, each in enumerate(examples) if not isinstance(each, ItemId)}
-        if items:
-            rows[list(items)] = vectors_of_items(self.index, list(items.values()))
-        if images:
-            rows[list(images)] = self.embedder.encode(list(images.values()))
-        return rows
+        query = Query[Example](like=like, unlike=unlike, k=k, where=where, rerank=rerank, against=against)
+        return self.answer(query)[0]
 
     def example(self, text: str) -> Example:
         """Return what a user names: an item by its id, else an image file."""
@@ -117,18 +100,33 @@ class Catalogue:
         raise UsageError(f"'{text}' is neither the id of an item in the index nor an image file.")
 
     def add(self, rows: Sequence[ImageRow], progress: Progress | None = None) -> dict[int, str]:
-        """Embed rows and upsert them; return the reasons for unreadable images by row number from 0."""
+        """Embed rows and upsert them; return why images could not be read, by row number from 0."""
         bad: dict[int, str] = {}
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
             embedded = embed_rows(self.embedder, part, progress, total=len(rows))
             bad |= {start + number: reason for number, reason in embedded.bad.items()}
-            chosen = [part[number] for number in embedded.rows]
-            self.index.upsert([item_id(row) for row in chosen], embedded.vectors, [item_metadata(r) for r in chosen])
+            items = [to_item(part[number]) for number in embedded.rows]
+            self.index.upsert([name for name, _ in items], embedded.vectors, [metadata for _, metadata in items])
         if len(bad) == len(rows):
             reasons = "; ".join(list(bad.values())[:3])
             raise TophitError(f"None of the {len(rows)} images could be read: {reasons}")
         return bad
+
+    def _resolve(self, examples: Sequence[Example], box: Box | None) -> list[Resolved]:
+        """Return the vectors of examples, in their order; a box is cut out of the images."""
+        ids = [each.id for each in examples if isinstance(each, ItemId)]
+        images = [each if box is None else self._crop(each, box) for each in examples if not isinstance(each, ItemId)]
+        items = iter(resolve_items(self.index, ids) if ids else ())
+        vectors = iter(self.embedder.encode(images) if images else ())
+        return [next(items) if isinstance(each, ItemId) else Resolved(next(vectors)) for each in examples]
+
+    def _crop(self, image: ImageInput, box: Box) -> ImageInput:
+        if not (0 <= box[0] < box[2] and 0 <= box[1] < box[3]):
+            raise UsageError(f"A box has 0 <= x1 < x2 and 0 <= y1 < y2, not {','.join(f'{v:g}' for v in box)}.")
+        if not isinstance(image, str | Path):
+            raise UsageError("A box is cut out of an image file; crop other images yourself.")
+        return read_image(image, box, self.embedder.preprocessing.least_side)
 
 
 def build_catalogue(
@@ -137,17 +135,15 @@ def build_catalogue(
     folder: str | Path,
     progress: Progress | None = None,
     *,
-    choice: EngineChoice | None = None,
+    options: IndexOptions | None = None,
     replace: bool = False,
 ) -> tuple[Catalogue, dict[int, str]]:
-    """Embed rows into the catalogue in a folder and return it with the reasons for unreadable images.
+    """Embed rows into the catalogue in a folder; return it, and why images could not be read by row number.
 
-    A catalogue that is there gets the rows added, items of the same id replaced; one of another embedder is refused,
-    unless ``replace`` asks for a new version beside it, which is put in force when it is complete. An item's id is its
-    image's absolute path (with its box, if it has one); its metadata are path, label, split and what else the manifest
-    says.
+    An existing catalogue gets the rows added, and items of the same id are replaced. One made by another embedder is
+    refused, unless ``replace`` asks for a new version beside it, which becomes active when it is complete.
     """
-    with _growing(embedder, folder, choice, replace) as (catalogue, _):
+    with _growing(embedder, folder, options, replace) as (catalogue, _):
         bad = catalogue.add(rows, progress)
     return open_catalogue(folder, writable=True), bad
 
@@ -158,46 +154,79 @@ def load_catalogue(
     folder: str | Path,
     progress: Progress | None = None,
     *,
-    choice: EngineChoice | None = None,
+    options: IndexOptions | None = None,
 ) -> tuple[Catalogue, int]:
     """Load the output of ``tophit embed`` into the catalogue in a folder; return it and how many rows were written.
 
-    Typed again after an interruption it goes on with the parts that are missing.
+    Called again after an interruption, it continues with the parts that are missing.
     """
     if read_description(embedded)["fingerprint"] != embedder.fingerprint():
         raise UsageError(f"The vectors in {embedded} were made by another embedder than the one given; give that one.")
-    with _growing(embedder, folder, choice, replace=False) as (catalogue, name):
-        written = load_embedded(catalogue.index, embedded, Path(folder) / name / LOADED, progress)
+    with _growing(embedder, folder, options, replace=False) as (catalogue, name):
+        written = load_embedded(catalogue.index, embedded, Path(folder) / name / _LOADED, progress)
     return open_catalogue(folder, writable=True), written
 
 
 def open_catalogue(folder: str | Path, writable: bool = False, version: str | None = None) -> Catalogue:
-    """Open an index with its embedder, refusing an embedder that did not make it."""
+    """Open an index with its embedder; an embedder that did not make the index is refused."""
     return Catalogue(*open_version(folder, version, writable))
 
 
-def item_metadata(row: ImageRow) -> dict[str, Any]:
-    """Return what a catalogue keeps of an image beside its vector."""
-    box = {} if row.box is None else {"box": list(row.box)}
-    read = {name: stored_value(value) for name, value in row.metadata.items()}
-    plain = {name: value for name, value in read.items() if value is not None}
-    return {**plain, "path": str(row.path.absolute()), "label": row.label, "split": row.split, **box}
+def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progress: Progress | None = None) -> int:
+    """Upsert every part of a folder that ``done_file`` does not name yet, and return how many rows were written.
+
+    A part counts as done once its rows are durable, so an interruption costs one part, which is written again. A part
+    that has changed since, by size and time, is loaded again. Vectors of another embedder are refused.
+    """
+    folder, done_file = Path(folder), Path(done_file)
+    described = read_finished_description(folder)
+    if described["fingerprint"] != index.fingerprint:
+        raise UsageError(
+            f"The vectors in {folder} were made by another embedder ({described['fingerprint']}) than this index "
+            f"({index.fingerprint})."
+        )
+    if described["dim"] != index.dim:
+        raise UsageError(f"The vectors in {folder} have {described['dim']} numbers, those of the index {index.dim}.")
+    done = json.loads(done_file.read_text(encoding="utf-8")) if done_file.is_file() else {}
+    waiting = [path for path in part_files(folder) if done.get(str(path.absolute())) != _state(path)]
+    written = 0
+    for path in progress(waiting, len(waiting)) if progress else waiting:
+        part = read_part(path, index.dim)
+        for start in range(0, len(part.ids), _ROWS):
+            rows = range(start, min(start + _ROWS, len(part.ids)))
+            chosen = slice(rows.start, rows.stop)
+            index.upsert(part.ids[chosen], part.vectors[chosen], [_metadata(part, row) for row in rows])
+        written += len(part.ids)
+        done[str(path.absolute())] = _state(path)
+        write_text(done_file, json.dumps(done, indent=2) + "\n")
+    return written
+
+
+def _metadata(part: EmbeddedPart, row: int) -> dict[str, Any]:
+    """Return what an index keeps of a row, by the same rule as of a manifest's row."""
+    own = {"path": part.paths[row], "label": part.labels[row], "split": part.splits[row]}
+    return to_item(to_row(part.ids[row], {**part.metadata[row], **own}))[1]
+
+
+def _state(path: Path) -> list[int]:
+    facts = path.stat()
+    return [facts.st_size, facts.st_mtime_ns]
 
 
 @contextmanager
 def _growing(
-    embedder: Embedder, folder: str | Path, choice: EngineChoice | None, replace: bool
+    embedder: Embedder, folder: str | Path, options: IndexOptions | None, replace: bool
 ) -> Iterator[tuple[Catalogue, str]]:
-    """Open the version to write to, made if need be, and put it in force when the work is done."""
+    """Open the version to write to, creating it if needed, and make it active when the work is done."""
     known = read_versions(folder).versions if is_catalogue(folder) else {}
     own = [name for name, version in known.items() if version.fingerprint == embedder.fingerprint()]
     if known and not own and not replace:
         current = read_versions(folder).current
         raise UsageError(
-            f"The index in {folder} ({current or 'begun'}) was made by another embedder. To change over to this one: "
+            f"The index in {folder} ({current or 'unfinished'}) was made by another embedder. To change to this one: "
             f"tophit items reembed {folder} --run ..."
         )
-    name = own[-1] if own else add_version(folder, embedder, choice)
+    name = own[-1] if own else add_version(folder, embedder, options)
     index, loaded = open_version(folder, name, writable=True)
     with index:
         yield Catalogue(index, loaded), name

@@ -1,7 +1,6 @@
-"""Near-duplicates of a collection: groups of items linked by a similarity of at least a threshold."""
+"""Near-duplicates of a collection: groups of items whose similarity is at least a threshold."""
 
 import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 from tophit.errors import UsageError
 from tophit.files import replace_file
 from tophit.progress import Progress
-from tophit.search.engine import Item
+from tophit.search.backend import Item
 from tophit.search.index import Index
 
 _BATCH = 256
-_FIRST_LOOK = 16  # neighbours asked for at first; more where all of them are near
+_FIRST_LOOK = 16  # neighbours requested at first; more where all of them are near
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,8 @@ class Duplicate:
 def near_duplicates(index: Index, threshold: float = 0.95, progress: Progress | None = None) -> list[list[Duplicate]]:
     """Return the groups of items that a chain of similarities of at least ``threshold`` joins, the largest first.
 
-    Every item searches the index, a batch at a time, so memory does not grow with the collection, only with what is
-    found. An exact index finds every pair, save that an item with over 1,000 near ones links to the nearest 999.
+    Items are searched for in batches, so memory grows only with what is found, not with the collection. An exact index
+    finds every pair, except that an item with over 1,000 near ones links to the nearest 999.
     """
     if not 0 < threshold <= 1:
         raise UsageError(f"The threshold is a cosine similarity above 0 and up to 1, not {threshold}.")
@@ -41,7 +40,7 @@ def near_duplicates(index: Index, threshold: float = 0.95, progress: Progress | 
     nearest: dict[str, tuple[str, float]] = {}
     metadata: dict[str, dict[str, Any]] = {}
     total = -(-len(index) // _BATCH)
-    batches = _batches(index)
+    batches = index.backend.items(_BATCH)
     for batch in progress(batches, total) if progress else batches:
         for item, near in zip(batch, _near(index, batch, threshold), strict=True):
             if near:
@@ -68,19 +67,8 @@ def write_duplicates(groups: list[list[Duplicate]], path: str | Path) -> None:
             writer.writerow([one.group, one.id, path_of, label, one.nearest, f"{one.score:.6f}"])
 
 
-def _batches(index: Index) -> Iterator[list[Item]]:
-    batch: list[Item] = []
-    for item in index.items(_BATCH):
-        batch.append(item)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _near(index: Index, batch: list[Item], threshold: float) -> list[list[tuple[str, float]]]:
-    """Return the near items of each item, nearest first, asking for more where all that came are near."""
+    """Return the near items of each item, nearest first; ask for more where all results are near."""
     answers: list[list[tuple[str, float]]] = [[] for _ in batch]
     waiting, k = list(range(len(batch))), min(_FIRST_LOOK, index.most_results)
     while waiting:

@@ -1,15 +1,20 @@
 """Filters by metadata: a mapping such as ``{"label": "cat", "price": {"lt": 10}}``, every part of which must hold."""
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
+from tophit.data.items import number_or_text
 from tophit.errors import UsageError
 
 Operator = Literal["eq", "ne", "in", "lt", "lte", "gt", "gte"]
 MOST_CONDITIONS = 32
-_OPERATORS: tuple[Operator, ...] = get_args(Operator)
 _SCALARS = (str, bool, int, float)
+_TYPED = re.compile(r"\s*([^=!<>]+?)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
+_SIGNS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
+_ALWAYS_TEXT = ("id", "path", "label", "split")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,32 @@ def parse_filter(where: Mapping[str, Any] | None) -> list[Condition]:
     return conditions
 
 
+def parse_typed_filter(texts: Sequence[str]) -> dict[str, Any]:
+    """Read a filter as typed: ``label=cat``, ``label=cat,dog`` (any of them), ``price<10``, ``sold!=true``.
+
+    A value in double quotes is text, whatever it looks like.
+
+    >>> parse_typed_filter(["label=cat,dog", "price>=2", "price<10"])
+    {'label': {'in': ['cat', 'dog']}, 'price': {'gte': 2, 'lt': 10}}
+    """
+    where: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = _TYPED.fullmatch(text)
+        if not match or not match.group(3).strip():
+            raise UsageError(f"A condition is written like label=cat, price<10 or label!=dog, not '{text}'.")
+        field, sign, value = match.group(1), match.group(2), match.group(3).strip()
+        operator = _SIGNS[sign]
+        conditions = where.setdefault(field, {})
+        if operator == "eq" and "," in value and not value.startswith('"'):
+            operator, wanted = "in", [_value(field, each.strip()) for each in value.split(",") if each.strip()]
+        else:
+            wanted = _value(field, value)
+        if operator in conditions:
+            raise UsageError(f"'{field}' has two conditions of the same kind ({sign}); one is enough.")
+        conditions[operator] = wanted
+    return where
+
+
 def _condition(field: str, operator: str, value: Any) -> Condition:
     if operator not in get_args(Operator):
         raise UsageError(
@@ -44,7 +75,18 @@ def _condition(field: str, operator: str, value: Any) -> Condition:
         raise UsageError(f"filter.{field}: 'in' takes a list of values, not {value!r}.")
     wrong = next((one for one in values if not isinstance(one, _SCALARS)), None)
     if wrong is not None:
-        raise UsageError(f"filter.{field}: expected a text, a number or true/false, not {wrong!r}.")
-    if operator in ("lt", "lte", "gt", "gte") and (isinstance(value, bool) or not isinstance(value, (int, float, str))):
-        raise UsageError(f"filter.{field}: '{operator}' compares numbers or texts, not {value!r}.")
+        raise UsageError(f"filter.{field}: expected text, a number or true/false, not {wrong!r}.")
+    if operator in ("lt", "lte", "gt", "gte") and isinstance(value, bool):
+        raise UsageError(f"filter.{field}: '{operator}' compares numbers or text, not {value!r}.")
     return Condition(field, cast("Operator", operator), value)
+
+
+def _value(field: str, text: str) -> Any:
+    if len(text) > 1 and text.startswith('"') and text.endswith('"'):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text[1:-1]
+    if field in _ALWAYS_TEXT:
+        return text
+    return text == "true" if text in ("true", "false") else number_or_text(text)

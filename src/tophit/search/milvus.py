@@ -2,8 +2,12 @@
 
 Searches and reads ask for strong consistency, so every search sees every write that returned. What "durable" means is
 Milvus's promise: a cluster answers when its replicated log holds the write. Milvus Lite only hands it to the operating
-system; for a file the engine therefore flushes the changed files itself before it returns. A Milvus Lite *server* at an
-address keeps writes through a kill of the process, not through a loss of power.
+system, so for a file the backend itself flushes what changed before it returns. A Milvus Lite *server* at an address
+keeps writes if its process is killed, but not if the power fails.
+
+Milvus and Milvus Lite differ in how they compare JSON values of different types. So each item also stores its
+metadata's scalars under keys that name their type (``n:price``, ``s:label``, ``b:sold``), and a condition asks only for
+the key of its value's type. Numbers are stored as floats: integers beyond 2^53 are compared as their nearest float.
 """
 
 import json
@@ -12,39 +16,51 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tophit.errors import TophitError, UsageError
 from tophit.files import sync
-from tophit.search.engine import Hit, Item
+from tophit.registry import register
+from tophit.search.backend import Hit, Item
+from tophit.search.exact import exact_scores
 from tophit.search.filters import Condition
-from tophit.search.milvus_filters import filter_expression, filterable_fields, literal
 from tophit.search.prepare import MOST_ID_BYTES
-from tophit.search.remote import best_hits, check_name, closed_on_error, describe, import_package, read_description
+from tophit.search.remote import check_name, closed_on_error, import_package, pinned, read_pinned
 
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
-_ENGINE = "milvus"
-_BUILT = {"HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 1024}}  # where not told otherwise
+_EXTRA = "milvus"
+_BUILT = {"HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 1024}}  # the defaults
 _PINNED = "tophit"  # the collection property that holds the description
 _MOST_RESULTS = 16384  # Milvus's limit of one search or query
 _CALL_BYTES = 16 * 2**20  # of one write; gRPC's usual limit is 64 MB
 _IDS_IN_A_CALL = 1000
 _SPARE = 16  # more candidates than asked for, so that equal scores at the end can be ordered by id
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 
 
-class MilvusEngine:
-    """Items in a Milvus collection; see :class:`tophit.search.engine.Engine`.
+@register(
+    "backend",
+    "milvus",
+    prefixes=("http://", "https://", "tcp://"),
+    suffixes=(".db",),
+    address_like="an address, or a file ending in .db",
+    kinds=("flat", "hnsw"),
+    secrets={"token": "TOPHIT_MILVUS_TOKEN"},
+)
+class MilvusBackend:
+    """Items in a Milvus collection; see :class:`tophit.search.backend.Backend`.
 
     ``location`` is an address such as ``http://host:19530`` or a file ending in .db; ``token`` is ``user:password``
     or an API key.
     """
 
     def __init__(self, location: str, collection: str, token: str) -> None:
-        self._milvus = import_package("pymilvus", _ENGINE)
+        self._milvus = import_package("pymilvus", _EXTRA)
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints a traceback beside every exception
         self._location, self._collection = str(location), check_name(collection, "collection")
         self._shown = re.sub(r"//[^@/]*@", "//", self._location)  # without a password
@@ -66,31 +82,32 @@ class MilvusEngine:
         fingerprint: str,
         *,
         collection: str = "tophit",
-        index: Literal["FLAT", "HNSW", "IVF_FLAT", "AUTOINDEX"] = "FLAT",
+        index: str = "FLAT",
         index_options: Mapping[str, Any] | None = None,
         shards: int = 1,
         token: str = "",
-    ) -> "MilvusEngine":
-        """Make a collection. FLAT is exact; another ``index`` takes Milvus's parameters in ``index_options``."""
-        engine = cls(location, collection, token)
-        with closed_on_error(engine):
-            engine._make(describe(dim, fingerprint, index=index), dim, index, dict(index_options or {}), shards)
-            engine._sync()
-            engine._read_pinned()
-        return engine
+    ) -> "MilvusBackend":
+        """Create a collection. ``index`` is FLAT, which is exact, or another kind with its ``index_options``."""
+        index = index.upper()
+        backend = cls(location, collection, token)
+        with closed_on_error(backend):
+            backend._make(pinned(dim, fingerprint, index=index), dim, index, dict(index_options or {}), shards)
+            backend._sync()
+            backend._read_pinned()
+        return backend
 
     @classmethod
-    def open(cls, location: str, *, collection: str = "tophit", token: str = "") -> "MilvusEngine":
+    def open(cls, location: str, *, collection: str = "tophit", token: str = "") -> "MilvusBackend":
         """Open a collection that :meth:`create` made."""
-        engine = cls(location, collection, token)
-        with closed_on_error(engine):
-            if not engine._exists():
+        backend = cls(location, collection, token)
+        with closed_on_error(backend):
+            if not backend._exists():
                 raise TophitError(
-                    f"There is no index: Milvus at {engine._shown} has no collection {engine._collection}; "
+                    f"There is no index: Milvus at {backend._shown} has no collection {backend._collection}; "
                     "make one with: tophit index"
                 )
-            engine._read_pinned()
-        return engine
+            backend._read_pinned()
+        return backend
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
         """Add or replace items, in as many calls as Milvus needs; each call is whole or not at all."""
@@ -107,7 +124,7 @@ class MilvusEngine:
         self._sync()
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items and return how many were there."""
+        """Remove items and return how many there were."""
         found = 0
         for part in _parts(ids):
             there = self._query(_any_of(part), ["id"])
@@ -129,7 +146,7 @@ class MilvusEngine:
     def search(
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
     ) -> list[list[Hit]]:
-        """Return up to k nearest items of each query (Q, dim), scored anew from their vectors."""
+        """Return up to k nearest items of each query (Q, dim), scored again from their vectors."""
         if k > _MOST_RESULTS:
             raise UsageError(f"Milvus returns up to {_MOST_RESULTS} results, not {k}.")
         queries = np.atleast_2d(np.asarray(queries, np.float32))
@@ -140,7 +157,7 @@ class MilvusEngine:
             found = self._candidates(queries[waiting], limit, expression, with_metadata)
             cut_off: list[int] = []
             for place, items in zip(waiting, found, strict=True):
-                answers[place], tied = best_hits(queries[place], items, k)
+                answers[place], tied = _best_hits(queries[place], items, k)
                 if tied and len(items) >= limit and limit < _MOST_RESULTS:
                     cut_off.append(place)
             waiting, limit = cut_off, min(4 * limit, _MOST_RESULTS)
@@ -152,7 +169,7 @@ class MilvusEngine:
         return int(rows[0]["count(*)"])
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
-        """Go through all items in batches, in the order of their ids; each batch is a query of its own."""
+        """Iterate over all items in batches, ordered by id; each batch is a query of its own."""
         beyond = f"id >= {literal('')}"
         while rows := self._first_by_id(beyond, min(batch, _MOST_RESULTS)):
             yield [_item(row) for row in rows]
@@ -170,7 +187,7 @@ class MilvusEngine:
         with self._errors():
             version = self._client.get_server_version()
         stats = {
-            "engine": _ENGINE,
+            "engine": "milvus",
             "collection": self._collection,
             "location": self._shown,
             "count": self.count(),
@@ -193,7 +210,7 @@ class MilvusEngine:
     def _connect(self, token: str) -> "MilvusClient":
         if self._file is not None:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            import_package("milvus_lite", _ENGINE)
+            import_package("milvus_lite", _EXTRA)
         try:
             return self._milvus.MilvusClient(uri=self._location, token=token, timeout=10)
         except (self._milvus.MilvusException, ValueError, OSError) as error:
@@ -203,16 +220,16 @@ class MilvusEngine:
         with self._errors():
             return bool(self._client.has_collection(self._collection))
 
-    def _make(self, pinned: str, dim: int, index: str, index_options: dict[str, Any], shards: int) -> None:
+    def _make(self, description: str, dim: int, index: str, index_options: dict[str, Any], shards: int) -> None:
         if self._exists():
-            raise TophitError(f"{self._where} is there already; open it, or choose another name.")
+            raise TophitError(f"{self._where} exists already; open it, or choose another name.")
         client, kinds = self._client, self._milvus.DataType
         # A cluster keeps the description, Milvus Lite the property.
-        schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=pinned)
+        schema = client.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
         schema.add_field("id", kinds.VARCHAR, is_primary=True, max_length=MOST_ID_BYTES)
         schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
         schema.add_field("metadata", kinds.JSON)
-        schema.add_field("fields", kinds.JSON)  # the metadata's scalars by type: see milvus_filters
+        schema.add_field("fields", kinds.JSON)  # the metadata's scalars by type: see the module
         parameters = client.prepare_index_params()
         built = index_options or _BUILT.get(index, {})
         parameters.add_index("vector", index_type=index, metric_type="IP", params=built)
@@ -223,14 +240,14 @@ class MilvusEngine:
                 index_params=parameters,
                 consistency_level="Strong",
                 num_shards=shards,
-                properties={_PINNED: pinned},
+                properties={_PINNED: description},
             )
 
     def _read_pinned(self) -> None:
         with self._errors():
             described: Any = self._client.describe_collection(self._collection)
         text = described.get("properties", {}).get(_PINNED) or described.get("description")
-        fields = read_description(text, self._where)
+        fields = read_pinned(text, self._where)
         self.dim, self.fingerprint, self.kind = int(fields["dim"]), str(fields["fingerprint"]), fields["index"]
         with self._errors():
             self._client.load_collection(self._collection)
@@ -276,7 +293,7 @@ class MilvusEngine:
         return self._read(self._client.query, filter=expression, output_fields=output_fields)
 
     def _read(self, call: Callable[..., Any], **arguments: Any) -> Any:
-        """Call with strong consistency; a server that was restarted has to be told to load the collection again."""
+        """Call with strong consistency; a restarted server must load the collection again first."""
         with self._errors():
             try:
                 return call(self._collection, consistency_level="Strong", **arguments)
@@ -328,3 +345,49 @@ def _parts(ids: Sequence[str]) -> Iterator[list[str]]:
 
 def _message(error: BaseException) -> str:
     return " ".join(str(getattr(error, "message", "") or error).split())
+
+
+def _best_hits(query: np.ndarray, found: Sequence[Item], k: int) -> tuple[list[Hit], bool]:
+    """Return the k best items by exact score, equal ones by id, and whether an equal one may have been cut off."""
+    if not found:
+        return [], False
+    scores = exact_scores(query[None], np.stack([item.vector for item in found]), np.arange(len(found))[None])[0]
+    order = sorted(range(len(found)), key=lambda i: (-scores[i], found[i].id))
+    hits = [Hit(rank, float(scores[i]), found[i].id, found[i].metadata) for rank, i in enumerate(order[:k], 1)]
+    return hits, len(found) >= k and bool(scores[order[k - 1]] <= scores[order[-1]] + 1e-6)
+
+
+def filterable_fields(metadata: Mapping[str, Any]) -> dict[str, str | float]:
+    """Return the scalars of metadata by typed key; other values can't be filtered by."""
+    return {
+        _key(name, value): _plain(value) for name, value in metadata.items() if isinstance(value, str | int | float)
+    }
+
+
+def filter_expression(where: Sequence[Condition]) -> str:
+    """Return the expression that holds where every condition does; empty for none."""
+    return " and ".join(f"({_expression(condition)})" for condition in where)
+
+
+def literal(value: str | float) -> str:
+    """Return text or a number as Milvus reads it."""
+    return f'"{value.translate(_ESCAPES)}"' if isinstance(value, str) else repr(float(value))
+
+
+def _expression(condition: Condition) -> str:
+    if condition.operator == "in":
+        return " or ".join(_expression(Condition(condition.field, "eq", value)) for value in condition.value)
+    path = f"fields[{literal(_key(condition.field, condition.value))}]"
+    compared = f"{path} {_SIGNS[condition.operator]} {literal(_plain(condition.value))}"
+    return f"not exists {path} or {compared}" if condition.operator == "ne" else compared
+
+
+def _key(name: str, value: Any) -> str:
+    kind = "b" if isinstance(value, bool) else "s" if isinstance(value, str) else "n"
+    return f"{kind}:{name}"
+
+
+def _plain(value: Any) -> str | float:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else float(value)

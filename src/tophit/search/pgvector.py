@@ -1,4 +1,4 @@
-"""PostgreSQL with pgvector: a table of ids, vectors and JSON metadata on a server that many already run.
+"""PostgreSQL with pgvector: a table of ids, vectors and JSON metadata.
 
 Search is exact unless the table was made with ``index="hnsw"``. A write is a transaction: when it returns, the server
 has flushed it to its log on disk (``fsync`` and ``synchronous_commit``, both on by default) and every search sees it.
@@ -13,28 +13,38 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tophit.errors import TophitError, UsageError
-from tophit.search.engine import Hit, Item
+from tophit.registry import register
+from tophit.search.backend import Hit, Item
 from tophit.search.filters import Condition
-from tophit.search.remote import check_name, closed_on_error, describe, import_package, read_description
+from tophit.search.remote import check_name, closed_on_error, import_package, pinned, read_pinned
 
 if TYPE_CHECKING:
     import psycopg
 
-_ENGINE = "pgvector"
 _STARTING_SECONDS = 20  # how long to wait for a server that says it is starting up
 _MOST_HNSW_DIMENSIONS = 2000  # of pgvector's HNSW over float32
-_EXACT_ROWS = 50_000  # up to so many allowed items a filtered search compares them all, as the local engine does
+_EXACT_ROWS = 50_000  # a filtered search of up to this many items compares them all, as the local backend does
 
 
-class PgvectorEngine:
-    """Items in a table of a PostgreSQL database; see :class:`tophit.search.engine.Engine`.
+@register(
+    "backend",
+    "pgvector",
+    prefixes=("postgres://", "postgresql://", "host=", "dbname="),
+    address="--dsn",
+    address_like="postgresql://user@host/database",
+    named_by="table",
+    kinds=("exact", "hnsw"),
+    password="PGPASSWORD or ~/.pgpass",
+)
+class PgvectorBackend:
+    """Items in a table of a PostgreSQL database; see :class:`tophit.search.backend.Backend`.
 
-    ``location`` is a connection string such as ``postgresql://user@host/database``; a password is better left to
+    ``location`` is a connection string such as ``postgresql://user@host/database``; put a password into
     PGPASSWORD or ~/.pgpass. ``table`` names the table.
     """
 
     def __init__(self, location: str, table: str) -> None:
-        self._psycopg = import_package("psycopg", _ENGINE)
+        self._psycopg = import_package("psycopg", "pgvector")
         self._location, self._table = location, check_name(table, "table")
         self._connection = self._connect()
         self.dim, self.fingerprint, self.kind, self.ef_search = 0, "", "exact", 0
@@ -51,8 +61,8 @@ class PgvectorEngine:
         m: int = 16,
         ef_construction: int = 64,
         ef_search: int = 100,
-    ) -> "PgvectorEngine":
-        """Make a table. ``index="hnsw"`` trades exactness for speed; ``m``, ``ef_construction``, ``ef_search`` tune it.
+    ) -> "PgvectorBackend":
+        """Create a table. ``index="hnsw"`` is faster and not exact; ``m``, ``ef_construction``, ``ef_search`` tune it.
 
         The table, its indexes and what is pinned to it appear together or not at all.
         """
@@ -60,19 +70,19 @@ class PgvectorEngine:
             raise UsageError(f"index is 'exact' or 'hnsw', not {index!r}.")
         if index == "hnsw" and dim > _MOST_HNSW_DIMENSIONS:
             raise UsageError(f"pgvector's HNSW takes up to {_MOST_HNSW_DIMENSIONS} dimensions, not {dim}; use 'exact'.")
-        engine = cls(location, table)
-        with closed_on_error(engine):
-            engine._make(describe(dim, fingerprint, index=index, ef_search=ef_search), dim, index, m, ef_construction)
-            engine._read_pinned()
-        return engine
+        backend = cls(location, table)
+        with closed_on_error(backend):
+            backend._make(pinned(dim, fingerprint, index=index, ef_search=ef_search), dim, index, m, ef_construction)
+            backend._read_pinned()
+        return backend
 
     @classmethod
-    def open(cls, location: str, *, table: str = "tophit") -> "PgvectorEngine":
+    def open(cls, location: str, *, table: str = "tophit") -> "PgvectorBackend":
         """Open a table that :meth:`create` made."""
-        engine = cls(location, table)
-        with closed_on_error(engine):
-            engine._read_pinned()
-        return engine
+        backend = cls(location, table)
+        with closed_on_error(backend):
+            backend._read_pinned()
+        return backend
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
         """Add or replace items in one transaction."""
@@ -84,7 +94,7 @@ class PgvectorEngine:
         )
 
     def delete(self, ids: Sequence[str]) -> int:
-        """Remove items and return how many were there."""
+        """Remove items and return how many there were."""
         return self._run("DELETE FROM {table} WHERE id = ANY(%s)", [list(ids)]).rowcount
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
@@ -118,7 +128,7 @@ class PgvectorEngine:
         return self._one("SELECT count(*) FROM {table}" + condition, values)
 
     def _allows_few(self, where: Sequence[Condition]) -> bool:
-        """Say whether a filter leaves so few items that the way along the graph would lose more than it saves."""
+        """Return whether a filter allows so few items that comparing them all is better than walking the graph."""
         if self.kind != "hnsw" or not where:
             return False
         condition, values = _where_clause(where)
@@ -126,7 +136,7 @@ class PgvectorEngine:
         return self._one(some, [*values, _EXACT_ROWS + 1]) <= _EXACT_ROWS
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
-        """Go through all items in batches, in the order of their ids; each batch is a query of its own."""
+        """Iterate over all items in batches, ordered by id; each batch is a query of its own."""
         last: str | None = None
         while True:
             beyond = "" if last is None else " WHERE id > %s"
@@ -140,7 +150,7 @@ class PgvectorEngine:
             yield [_item(row) for row in rows]
 
     def compact(self) -> None:
-        """Give back the space of replaced and deleted items and refresh the planner's statistics."""
+        """Free the space of replaced and deleted items and refresh the planner's statistics."""
         self._run("VACUUM (ANALYZE) {table}")
 
     def stats(self) -> dict[str, Any]:
@@ -148,7 +158,7 @@ class PgvectorEngine:
         extension = self._one("SELECT extversion FROM pg_extension WHERE extname = 'vector'")
         durable = self._one("SHOW fsync") == "on" and self._one("SHOW synchronous_commit") != "off"
         return {
-            "engine": _ENGINE,
+            "engine": "pgvector",
             "table": self._table,
             "count": self.count(),
             "dim": self.dim,
@@ -184,12 +194,12 @@ class PgvectorEngine:
                     connection.execute("SET synchronous_commit = on")
                 return connection
 
-    def _make(self, pinned: str, dim: int, index: str, m: int, ef_construction: int) -> None:
+    def _make(self, description: str, dim: int, index: str, m: int, ef_construction: int) -> None:
         """Make the table, its indexes and its comment in one transaction."""
         sql = self._psycopg.sql
         with self._errors(), self._connection.transaction():
             if self._exists():
-                raise TophitError(f"{self._where} is there already; open it, or choose another name.")
+                raise TophitError(f"{self._where} exists already; open it, or choose another name.")
             self._create_extension()
             self._run(
                 f'CREATE TABLE {{table}} (id text COLLATE "C" PRIMARY KEY, vector vector({int(dim)}) NOT NULL, '
@@ -201,7 +211,7 @@ class PgvectorEngine:
                     "CREATE INDEX ON {table} USING hnsw (vector vector_ip_ops) "
                     f"WITH (m = {int(m)}, ef_construction = {int(ef_construction)})"
                 )
-            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self._table), sql.Literal(pinned))
+            comment = sql.SQL("COMMENT ON TABLE {} IS {}").format(sql.Identifier(self._table), sql.Literal(description))
             self._connection.execute(comment)
 
     def _create_extension(self) -> None:
@@ -225,7 +235,7 @@ class PgvectorEngine:
                 f"There is no index: the database has no table {self._table}; make one with: tophit index"
             )
         text = self._one("SELECT obj_description(%s::regclass)", [f'"{self._table}"'])
-        fields = read_description(text, self._where)
+        fields = read_pinned(text, self._where)
         self.dim, self.fingerprint = int(fields["dim"]), str(fields["fingerprint"])
         self.kind, self.ef_search = fields["index"], int(fields["ef_search"])
         self._prepare_session()
@@ -257,7 +267,7 @@ class PgvectorEngine:
         try:
             yield
         except psycopg.errors.UntranslatableCharacter as error:
-            raise UsageError("PostgreSQL keeps no zero character in texts; take it out of ids and metadata.") from error
+            raise UsageError("PostgreSQL can't store NUL characters; remove them from ids and metadata.") from error
         except psycopg.errors.UndefinedTable as error:
             raise TophitError(f"{self._where} is gone: {_one_line(error)}") from error
         except psycopg.Error as error:

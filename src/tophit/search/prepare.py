@@ -1,4 +1,4 @@
-"""What every engine gets is checked and prepared here, once: vectors, ids, metadata."""
+"""What every backend gets is checked and prepared here, once: vectors, ids, metadata."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _INT64 = 2**63
 
 
 def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
-    """Return vectors (N, dim), or one (dim,), as float32 of unit length (N, dim); refuse what has no direction."""
+    """Return vectors (N, dim), or one (dim,), as float32 of unit length (N, dim); refuse zero vectors."""
     if _is_ready(vectors, dim):
         return vectors
     try:
@@ -30,7 +30,7 @@ def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
     if not np.isfinite(largest).all():
         raise UsageError(f"{what.capitalize()} {_first(~np.isfinite(largest))} holds infinity or not-a-number.")
     if (largest < _SMALLEST_NORM).any():
-        raise UsageError(f"{what.capitalize()} {_first(largest < _SMALLEST_NORM)} is zero: it points nowhere.")
+        raise UsageError(f"{what.capitalize()} {_first(largest < _SMALLEST_NORM)} is zero, which has no direction.")
     scaled = array / largest  # so that squares neither overflow nor vanish
     lengths = np.linalg.norm(scaled, axis=1, keepdims=True)
     # What is unit length already stays as it is, to the last bit: vectors read from an index can be written again.
@@ -39,7 +39,7 @@ def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
 
 
 def _is_ready(vectors: Any, dim: int) -> bool:
-    """Say whether vectors need nothing done; embedders return such, and a single search is over in microseconds."""
+    """Return whether vectors are unit length already, as embedders return them: a search takes only microseconds."""
     if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
         return False
     if vectors.shape[1] != dim or not vectors.flags.c_contiguous:
@@ -49,13 +49,13 @@ def _is_ready(vectors: Any, dim: int) -> bool:
 
 
 def check_ids(ids: Sequence[str]) -> list[str]:
-    """Return ids as a list; each must be a text of 1 to 1024 bytes."""
+    """Return ids as a list; each must be a string of 1 to 1024 bytes."""
     if isinstance(ids, str):
-        raise UsageError(f"Expected a list of ids, not the one text {ids!r}.")
+        raise UsageError(f"Expected a list of ids, not the string {ids!r}.")
     ids = list(ids)
     for one in ids:
         if not isinstance(one, str) or not one:
-            raise UsageError(f"An id is a text that is not empty, not {one!r}.")
+            raise UsageError(f"An id is a string that is not empty, not {one!r}.")
         if len(_utf8(one, "The id")) > MOST_ID_BYTES:
             raise UsageError(f"An id has at most {MOST_ID_BYTES} bytes, not {len(one.encode())}: {one[:60]}...")
         if "\0" in one:
@@ -64,11 +64,11 @@ def check_ids(ids: Sequence[str]) -> list[str]:
 
 
 def check_metadata(metadata: Sequence[Mapping[str, Any]] | None, count: int) -> list[dict[str, Any]]:
-    """Return one JSON object an item, as it will be read back; no metadata is an empty one."""
+    """Return one JSON object per item, as it will be read back; without metadata an empty one."""
     if metadata is None:
         return [{} for _ in range(count)]
     if isinstance(metadata, Mapping) or len(metadata) != count:
-        raise UsageError(f"Expected a list of {count} metadata mappings, one an id.")
+        raise UsageError(f"Expected a list of {count} metadata mappings, one per id.")
     return [_plain(one, number) for number, one in enumerate(metadata)]
 
 
@@ -82,9 +82,9 @@ def _plain(one: Mapping[str, Any], number: int) -> dict[str, Any]:
         raise UsageError(f"metadata[{number}] is {one!r}; expected a mapping.")
     for name, value in one.items():
         if not isinstance(name, str) or not name:
-            raise UsageError(f"metadata[{number}]: a field's name is a text that is not empty, not {name!r}.")
+            raise UsageError(f"metadata[{number}]: a field's name is a string that is not empty, not {name!r}.")
         if isinstance(value, int) and not -_INT64 <= value < _INT64:
-            raise UsageError(f"metadata[{number}].{name}: {value} needs more than 64 bits; give it as a text.")
+            raise UsageError(f"metadata[{number}].{name}: {value} needs more than 64 bits; give it as a string.")
     try:
         text = json.dumps(dict(one), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:

@@ -1,28 +1,116 @@
-"""Queries on any index: by vectors, by items, by examples for and against, with expansion and re-ranking."""
+"""A query: one object for Python, the command line and HTTP, and how it is answered.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+Whoever asks resolves the examples of a :class:`Query` to vectors in its own way (a catalogue reads files, a server
+decodes uploads in processes of their own). :func:`answer` does the rest: it combines vectors, searches and re-ranks.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
-from tophit.search.engine import Hit
+from tophit.search.backend import Hit
 from tophit.search.index import Index
 
-AGAINST = 0.5  # how much the examples against weigh
+AGAINST = 0.5  # how much unwanted examples weigh
+Where = Mapping[str, Any] | None
+Box = tuple[float, float, float, float]
+Source = TypeVar("Source")
+
+
+@dataclass(frozen=True)
+class ItemId:
+    """An item of the index as an example."""
+
+    id: str
+
+
+@dataclass(frozen=True)
+class Wording:
+    """The asker's words for the parts of a query, for error messages."""
+
+    prefix: str = ""
+    sources: str = "images or ids"
+    croppable: str = "one image"
+
+
+@dataclass(frozen=True)
+class Query(Generic[Source]):
+    """What to search by, and how.
+
+    Each of ``examples`` is searched for on its own. ``together`` makes one query of all of them; so do ``like`` (more
+    like these) and ``unlike`` (less like those). ``box`` crops the only example.
+    """
+
+    examples: Sequence[Source] = ()
+    like: Sequence[Source] = ()
+    unlike: Sequence[Source] = ()
+    box: Box | None = None
+    together: bool = False
+    k: int = 10
+    where: Where = None
+    rerank: Sequence[Reranking] = ()
+    against: float = AGAINST
+
+    @property
+    def is_combined(self) -> bool:
+        """Whether all examples form one query."""
+        return self.together or bool(self.like or self.unlike)
+
+    def check(self, wording: Wording, can_crop: Callable[[Source], bool]) -> None:
+        """Refuse parts that do not go together."""
+        say = wording
+        if not (self.examples or self.like or self.unlike):
+            raise UsageError(f"Say what to search for: {say.sources}, or {say.prefix}like.")
+        if self.unlike and not (self.like or self.examples):
+            raise UsageError(f"{say.prefix}unlike needs something that is wanted: {say.sources}, or {say.prefix}like.")
+        if self.box is not None and (len(self.examples) != 1 or not can_crop(self.examples[0])):
+            raise UsageError(f"{say.prefix}box crops a single picture; give exactly {say.croppable}.")
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """An example as a vector (dim,), and its id if it is an item, which then is left out of the results."""
+
+    vector: np.ndarray
+    id: str | None = None
+
+
+def answer(
+    index: Index,
+    query: Query[Any],
+    examples: Sequence[Resolved],
+    like: Sequence[Resolved] = (),
+    unlike: Sequence[Resolved] = (),
+) -> list[list[Hit]]:
+    """Return the results of a query whose examples are resolved: a list for each example, or one if it is combined."""
+    wanted = [*examples, *like]
+    if query.is_combined:
+        vectors = combined_vector(_vectors(wanted), _vectors(unlike), query.against)[None]
+        leave_out = [[each.id for each in (*wanted, *unlike) if each.id is not None]]
+    else:
+        vectors = _vectors(wanted)
+        leave_out = [[] if each.id is None else [each.id] for each in wanted]
+    return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out)
+
+
+def resolve_items(index: Index, ids: Sequence[str]) -> list[Resolved]:
+    """Return items as examples; an id that is not in the index is an error."""
+    return [Resolved(vector, name) for name, vector in zip(ids, _vectors_of_items(index, ids), strict=True)]
 
 
 def search_vectors(
     index: Index,
     queries: np.ndarray,
     k: int = 10,
-    where: Mapping[str, Any] | None = None,
+    where: Where = None,
     rerank: Sequence[Reranking] = (),
     leave_out: Sequence[Sequence[str]] | None = None,
 ) -> list[list[Hit]]:
-    """Return up to k items for each query vector (Q, dim), best first, after the steps of re-ranking in their order.
+    """Return up to k items for each query vector (Q, dim), best first, after the re-ranking steps in their order.
 
     ``leave_out`` names items that a query must not find, such as itself. A score is the cosine with the query, or with
     the expanded query; after k-reciprocal re-ranking it is 1 minus that distance.
@@ -40,19 +128,8 @@ def search_vectors(
     return [_reordered(index, query, hits, step)[:k] for query, hits in zip(queries, candidates, strict=True)]
 
 
-def search_by_id(
-    index: Index,
-    ids: Sequence[str],
-    k: int = 10,
-    where: Mapping[str, Any] | None = None,
-    rerank: Sequence[Reranking] = (),
-) -> list[list[Hit]]:
-    """Return the items nearest to each of some items, which do not find themselves."""
-    return search_vectors(index, vectors_of_items(index, ids), k, where, rerank, [[each] for each in ids])
-
-
-def combined_query(wanted: np.ndarray, unwanted: np.ndarray | None = None, against: float = AGAINST) -> np.ndarray:
-    """Return one unit query (dim,) from vectors of examples: more like these (P, dim), less like those (N, dim).
+def combined_vector(wanted: np.ndarray, unwanted: np.ndarray | None = None, against: float = AGAINST) -> np.ndarray:
+    """Return one unit vector (dim,) from examples: more like these (P, dim), less like those (N, dim).
 
     Rocchio's formula over unit vectors: mean(wanted) - against * mean(unwanted), scaled to unit length.
     """
@@ -63,23 +140,12 @@ def combined_query(wanted: np.ndarray, unwanted: np.ndarray | None = None, again
         query = query - against * _unit(unwanted).mean(axis=0)
     length = np.linalg.norm(query)
     if length < 1e-6:
-        raise UsageError("The examples cancel each other out: those wanted and those not are the same.")
+        raise UsageError("The examples cancel each other out: the wanted and the unwanted ones are the same.")
     return (query / length).astype(np.float32)
 
 
-def vectors_of_items(index: Index, ids: Sequence[str]) -> np.ndarray:
-    """Return the vectors (n, dim) of items; an id that is not there is an error."""
-    found = index.get(list(ids))
-    missing = [name for name, item in zip(ids, found, strict=True) if item is None]
-    if missing:
-        raise TophitError(f"The index has no item '{missing[0]}'.")
-    return np.stack([item.vector for item in found if item is not None])
-
-
-def _search(
-    index: Index, queries: np.ndarray, k: int, where: Mapping[str, Any] | None, without: Sequence[set[str]]
-) -> list[list[Hit]]:
-    """Search for a few more where some are left out, and number the rest anew."""
+def _search(index: Index, queries: np.ndarray, k: int, where: Where, without: Sequence[set[str]]) -> list[list[Hit]]:
+    """Search for a few more where some are left out, and rank the rest again."""
     more = max(map(len, without), default=0)
     answers: list[list[Hit]] = []
     for hits, names in zip(index.search(queries, k + more, where), without, strict=True):
@@ -89,26 +155,35 @@ def _search(
 
 
 def _expanded(
-    index: Index,
-    queries: np.ndarray,
-    step: AlphaExpansion,
-    where: Mapping[str, Any] | None,
-    without: Sequence[set[str]],
+    index: Index, queries: np.ndarray, step: AlphaExpansion, where: Where, without: Sequence[set[str]]
 ) -> np.ndarray:
     nearest = np.zeros((len(queries), step.neighbours, index.dim), np.float32)
     for row, hits in enumerate(_search(index, queries, step.neighbours, where, without)):
         if hits:
-            nearest[row, : len(hits)] = vectors_of_items(index, [hit.id for hit in hits])
+            nearest[row, : len(hits)] = _vectors_of_items(index, [hit.id for hit in hits])
     return expand_queries(_unit(queries), nearest, step.alpha)
 
 
 def _reordered(index: Index, query: np.ndarray, hits: list[Hit], step: KReciprocal) -> list[Hit]:
     if not hits:
         return []
-    vectors = vectors_of_items(index, [hit.id for hit in hits])
+    vectors = _vectors_of_items(index, [hit.id for hit in hits])
     distances = k_reciprocal_distances(_unit(query[None]), vectors[None], step)[0]
     order = np.argsort(distances, kind="stable")
     return [replace(hits[i], rank=rank, score=float(1 - distances[i])) for rank, i in enumerate(order, 1)]
+
+
+def _vectors_of_items(index: Index, ids: Sequence[str]) -> np.ndarray:
+    """Return the vectors (n, dim) of items; an id that is not in the index is an error."""
+    found = index.get(list(ids))
+    missing = [name for name, item in zip(ids, found, strict=True) if item is None]
+    if missing:
+        raise TophitError(f"The index has no item '{missing[0]}'.")
+    return np.stack([item.vector for item in found if item is not None])
+
+
+def _vectors(examples: Sequence[Resolved]) -> np.ndarray:
+    return np.stack([each.vector for each in examples]) if examples else np.empty((0, 0), np.float32)
 
 
 def _unit(rows: np.ndarray) -> np.ndarray:

@@ -1,20 +1,21 @@
-"""Changing over to a new model: build beside, compare on stored queries, switch, and the way back."""
+"""Changing to a new model: build a version beside the old one, compare the two, switch, and go back if needed."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow, item_id
-from tophit.embedding.rows import embed_rows
+from tophit.data.feature_files import feature_file_of
+from tophit.data.items import item_id, to_row
+from tophit.data.manifest import ImageRow
+from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.errors import TophitError
-from tophit.images.decode import Box
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
+from tophit.search.backend import Hit, Item
 from tophit.search.catalogue import Catalogue, open_catalogue
-from tophit.search.engine import Hit, Item
 from tophit.search.query import search_vectors
 from tophit.search.versions import add_version, read_versions
 
@@ -23,7 +24,7 @@ _BATCH = 1024
 
 @dataclass(frozen=True)
 class Reembedded:
-    """The new version's name, how many items it holds, and the reasons for images that are no longer readable."""
+    """The new version's name, how many items it holds, and why images could no longer be read, by id."""
 
     version: str
     count: int
@@ -46,45 +47,44 @@ class Comparison:
 
 
 def reembed(folder: str | Path, embedder: Embedder, progress: Progress | None = None) -> Reembedded:
-    """Embed every item of a catalogue anew by another embedder into a version beside it; nothing is switched.
+    """Embed every item of a catalogue again, by another embedder, into a version beside it; nothing is switched.
 
-    The images are read from the paths in the items' metadata. Typed again after an interruption it goes on: items that
-    the new version holds already are not embedded again.
+    The images are read from the paths in the items' metadata, features from their feature files. Called again after an
+    interruption it continues: items that the new version already holds are not embedded again.
     """
     fingerprint = embedder.fingerprint()
     known = read_versions(folder)
-    begun = [name for name, version in known.versions.items() if version.fingerprint == fingerprint]
-    if begun and begun[-1] == known.current:
-        raise TophitError(f"The index in {folder} is made by this embedder already.")
-    name = begun[-1] if begun else add_version(folder, embedder)
+    started = [name for name, version in known.versions.items() if version.fingerprint == fingerprint]
+    if started and started[-1] == known.current:
+        raise TophitError(f"The index in {folder} was already made by this embedder.")
+    name = started[-1] if started else add_version(folder, embedder)
     bad: dict[str, str] = {}
     with open_catalogue(folder) as old, open_catalogue(folder, writable=True, version=name) as new:
-        batches = _batches(old)
+        batches = old.index.backend.items(_BATCH)
         total = -(-len(old.index) // _BATCH)
         for batch in progress(batches, total) if progress else batches:
             bad |= _copy(batch, new)
-        _delete_what_is_gone(old, new)
+        _delete_removed(old, new)
         return Reembedded(name, len(new.index), bad)
 
 
 def compare_versions(
     folder: str | Path, new: str, queries: Sequence[ImageRow] | None = None, k: int = 10, sample: int = 200
 ) -> Comparison:
-    """Compare a version with the one in force on queries: images with labels, or a sample of the items themselves.
+    """Compare a version with the active one on queries: images with labels, or a sample of the items themselves.
 
-    The sample is the same every time: the items at equal steps in the order of their ids. An item does not find itself.
+    The sample is the same every time: items at equal steps in the order of their ids. An item does not find itself.
     """
     with open_catalogue(folder) as first, open_catalogue(folder, version=new) as second:
-        rows = list(queries) if queries is not None else _sample(first, sample)
-        if not rows:
+        asked = _sample(first, sample) if queries is None else [(item_id(row), row) for row in queries]
+        if not asked:
             raise TophitError(f"The index in {folder} has no items to compare versions with.")
-        names = [item_id(row) for row in rows]
-        found = [_answers(catalogue, rows, names, k) for catalogue in (first, second)]
-    kept = [i for i in range(len(rows)) if i in found[0] and i in found[1]]
+        found = [_answers(catalogue, asked, k) for catalogue in (first, second)]
+    kept = [i for i in range(len(asked)) if i in found[0] and i in found[1]]
     if not kept:
-        raise TophitError("None of the stored queries' images can be read.")
+        raise TophitError("None of the queries' images can be read.")
     old_hits, new_hits = ([answers[i] for i in kept] for answers in found)
-    labels = [rows[i].label for i in kept]
+    labels = [asked[i][1].label for i in kept]
     overlaps = [
         len({h.id for h in a} & {h.id for h in b}) / max(1, len(a), len(b))
         for a, b in zip(old_hits, new_hits, strict=True)
@@ -99,7 +99,7 @@ def compare_versions(
 
 
 def _copy(batch: list[Item], new: Catalogue) -> dict[str, str]:
-    """Embed the items of a batch that the new version lacks; what the old says beside the vector is taken over."""
+    """Embed the items of a batch that the new version lacks; their metadata is taken over from the old version."""
     there = new.index.get([item.id for item in batch])
     missing = [item for item, found in zip(batch, there, strict=True) if found is None]
     changed = [
@@ -113,57 +113,48 @@ def _copy(batch: list[Item], new: Catalogue) -> dict[str, str]:
             np.stack([found.vector for _, found in changed]),
             [item.metadata for item, _ in changed],
         )
-    if not missing:
-        return {}
-    embedded = embed_rows(new.embedder, [row_of(item) for item in missing])
+    embedded = _embed(new.embedder, [to_row(item.id, item.metadata) for item in missing])
     chosen = [missing[i] for i in embedded.rows]
     new.index.upsert([item.id for item in chosen], embedded.vectors, [item.metadata for item in chosen])
     return {missing[i].id: reason for i, reason in embedded.bad.items()}
 
 
-def _delete_what_is_gone(old: Catalogue, new: Catalogue) -> None:
-    """Remove from the new version what was deleted from the old one since it was copied."""
+def _embed(embedder: Embedder, rows: Sequence[ImageRow]) -> EmbeddedRows:
+    """Embed rows of images and of any number of feature files."""
+    numbers: dict[str | None, list[int]] = {}
+    for number, row in enumerate(rows):
+        numbers.setdefault(feature_file_of([row]), []).append(number)
+    vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
+    good: list[int] = []
+    bad: dict[int, str] = {}
+    for some in numbers.values():
+        embedded = embed_rows(embedder, [rows[i] for i in some])
+        vectors.append(embedded.vectors)
+        good += [some[i] for i in embedded.rows]
+        bad |= {some[i]: reason for i, reason in embedded.bad.items()}
+    return EmbeddedRows(np.concatenate(vectors), good, bad)
+
+
+def _delete_removed(old: Catalogue, new: Catalogue) -> None:
+    """Remove from the new version what was deleted from the old one after it was copied."""
     if len(new.index) <= len(old.index):
         return
-    for batch in _batches(new):
+    for batch in new.index.backend.items(_BATCH):
         there = old.index.get([item.id for item in batch])
         new.index.delete([item.id for item, found in zip(batch, there, strict=True) if found is None])
 
 
-def row_of(item: Item) -> ImageRow:
-    """Return the image of an item, from its metadata."""
-    path = item.metadata.get("path")
-    if not path:
-        raise TophitError(f"The item '{item.id}' has no path in its metadata, so its image can't be embedded anew.")
-    box = item.metadata.get("box")
-    if box is None and item.id.startswith(
-        f"{path}#"
-    ):  # loaded from tophit embed, which writes the box into the id only
-        box = [float(part) for part in item.id.removeprefix(f"{path}#").split(",")]
-    return ImageRow(Path(path), str(item.metadata.get("label", "")), box=None if box is None else _four(box))
-
-
-def _four(box: Sequence[float]) -> Box:
-    x1, y1, x2, y2 = box
-    return x1, y1, x2, y2
-
-
-def _batches(catalogue: Catalogue) -> Iterator[list[Item]]:
-    items = catalogue.index.items(_BATCH)
-    while batch := list(islice(items, _BATCH)):
-        yield batch
-
-
-def _sample(catalogue: Catalogue, count: int) -> list[ImageRow]:
+def _sample(catalogue: Catalogue, count: int) -> list[tuple[str, ImageRow]]:
     step = max(1, len(catalogue.index) // count)
-    return [row_of(item) for item in islice(catalogue.index.items(_BATCH), 0, None, step)][:count]
+    chosen = islice(catalogue.index.items(_BATCH), 0, None, step)
+    return [(item.id, to_row(item.id, item.metadata)) for item in islice(chosen, count)]
 
 
-def _answers(catalogue: Catalogue, rows: Sequence[ImageRow], names: Sequence[str], k: int) -> dict[int, list[Hit]]:
-    embedded = embed_rows(catalogue.embedder, rows)
+def _answers(catalogue: Catalogue, asked: Sequence[tuple[str, ImageRow]], k: int) -> dict[int, list[Hit]]:
+    embedded = _embed(catalogue.embedder, [row for _, row in asked])
     if not embedded.rows:
         return {}
-    leave_out = [[names[i]] for i in embedded.rows]
+    leave_out = [[asked[i][0]] for i in embedded.rows]
     hits = search_vectors(catalogue.index, embedded.vectors, k, leave_out=leave_out)
     return dict(zip(embedded.rows, hits, strict=True))
 

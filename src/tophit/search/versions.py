@@ -1,7 +1,7 @@
-"""The versions of a catalogue: each an embedder and the index it made; ``catalogue.json`` names the one in force.
+"""The versions of a catalogue: each is an embedder and the index it made; ``catalogue.json`` names the active one.
 
-A new model's vectors are built beside the old ones as a version of their own. Putting it in force replaces one small
-file atomically; the version before it stays, for the way back.
+A new model's vectors are built beside the old ones as a version of their own. Activating it replaces one small file
+atomically; the version before is kept, so that one can go back.
 """
 
 import json
@@ -14,21 +14,21 @@ from typing import Any
 from tophit.errors import TophitError, UsageError
 from tophit.files import write_text
 from tophit.models.embedder import Embedder, load
+from tophit.search.backend import backend_facts, folder_backend
 from tophit.search.index import Index
 
 NAME = "catalogue.json"
 _FORMAT = 1
-_TOKEN = "TOPHIT_MILVUS_TOKEN"
 
 
 @dataclass(frozen=True)
 class Version:
-    """Where a version's vectors are. A local location is relative to the catalogue's folder.
+    """Where a version's vectors are. The location of a backend's own folder is relative to the catalogue's.
 
-    ``options`` open its index; ``made_with`` are those it was made with beside them.
+    ``options`` open its index; ``made_with`` are the further options it was created with.
     """
 
-    engine: str
+    backend: str
     location: str
     fingerprint: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions by name, the one in force, and the one that was before it."""
+    """All versions by name, the active one, and the one that was active before it."""
 
     versions: dict[str, Version]
     current: str | None = None
@@ -45,30 +45,22 @@ class Versions:
 
 
 @dataclass(frozen=True)
-class EngineChoice:
-    """Which engine a new catalogue uses: ``location`` is an address or DSN, ``name`` the collection's or table's.
+class IndexOptions:
+    """How a new index is made: in which backend, at which address, and the start of its name there.
 
-    ``kind`` of index is the engine's word for it, such as hnsw; ``recall`` is what a large local one is tuned for.
+    ``kind`` is the backend's word for a kind of index, such as hnsw. ``recall`` is what a large index is tuned for,
+    where the backend can do that. Without a ``backend`` the index is kept in the catalogue's folder.
     """
 
-    engine: str = "local"
+    backend: str | None = None
     location: str = ""
     name: str = "tophit"
     kind: str | None = None
     recall: float | None = None
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the engine is told when it makes an index."""
-        if self.recall is not None and self.engine != "local":
-            raise UsageError(f"--recall tunes the local engine; {self.engine} is tuned by its kind of index.")
-        kind = self.kind.upper() if self.kind and self.engine == "milvus" else self.kind
-        named = {"kind" if self.engine == "local" else "index": kind, "recall": self.recall}
-        return {name: value for name, value in named.items() if value is not None}
-
 
 def is_catalogue(folder: str | Path) -> bool:
-    """Say whether a folder holds a catalogue."""
+    """Return whether a folder holds a catalogue."""
     return (Path(folder) / NAME).is_file()
 
 
@@ -81,25 +73,28 @@ def read_versions(folder: str | Path) -> Versions:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields.pop("format") != _FORMAT:
             raise TophitError(f"{path} is of another format than this version of Tophit reads ({_FORMAT}).")
-        return Versions(**{**fields, "versions": {name: Version(**v) for name, v in fields["versions"].items()}})
+        versions = {name: Version(v.pop("engine"), **v) for name, v in fields.pop("versions").items()}
+        return Versions(versions, **fields)
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{path} is damaged: {error!r}.") from error
 
 
 def write_versions(folder: str | Path, versions: Versions) -> None:
-    """Put versions in force, atomically and durably."""
-    write_text(Path(folder) / NAME, json.dumps({"format": _FORMAT, **asdict(versions)}, indent=2) + "\n")
+    """Write the versions, atomically and durably."""
+    fields = {"format": _FORMAT, **asdict(versions)}
+    fields["versions"] = {name: {"engine": v.pop("backend"), **v} for name, v in fields["versions"].items()}
+    write_text(Path(folder) / NAME, json.dumps(fields, indent=2) + "\n")
 
 
-def add_version(folder: str | Path, embedder: Embedder, choice: EngineChoice | None = None) -> str:
-    """Make an empty version for an embedder, beside those there are, and return its name; nothing is switched.
+def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | None = None) -> str:
+    """Create an empty version for an embedder beside the existing ones and return its name; nothing is switched.
 
-    Without a choice it goes where the version in force is.
+    Without options it is made like the active version.
     """
     folder = Path(folder)
     known = read_versions(folder) if is_catalogue(folder) else Versions({})
     name = _new_name(folder, known)
-    version = _version(choice or _choice_of(known), name, embedder.fingerprint())
+    version = _version(options or _options_of(known), name, embedder.fingerprint())
     new = not is_catalogue(folder)
     if new and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
@@ -108,12 +103,11 @@ def add_version(folder: str | Path, embedder: Embedder, choice: EngineChoice | N
         if new:
             write_versions(folder, known)
         embedder.save(folder / name / "embedder")
-        options = {**version.made_with, **version.options, **_secrets(version)}
-        made = Index.create(
-            _location(folder, version), embedder.dim, version.fingerprint, engine=version.engine, **options
-        )
-        made.close()
-    except TophitError:  # such as an address where nothing answers: as if it had not been tried
+        given = {**version.made_with, **version.options, **_secrets(version)}
+        Index.create(
+            _location(folder, version), embedder.dim, version.fingerprint, backend=version.backend, **given
+        ).close()
+    except TophitError:  # such as an address where nothing answers: leave no trace of the attempt
         shutil.rmtree(folder / name)
         if new:
             (folder / NAME).unlink()
@@ -123,7 +117,7 @@ def add_version(folder: str | Path, embedder: Embedder, choice: EngineChoice | N
 
 
 def switch_version(folder: str | Path, name: str) -> None:
-    """Put a version in force; the one before is kept."""
+    """Activate a version; the one before is kept."""
     known = read_versions(folder)
     if name not in known.versions:
         raise UsageError(f"{folder} has no version '{name}'; there are {', '.join(known.versions)}.")
@@ -132,7 +126,7 @@ def switch_version(folder: str | Path, name: str) -> None:
 
 
 def roll_back(folder: str | Path) -> str:
-    """Put the version in force that was before this one, and return its name."""
+    """Activate the version that was active before this one, and return its name."""
     previous = read_versions(folder).previous
     if previous is None:
         raise UsageError(f"{folder} has no version to go back to.")
@@ -141,72 +135,71 @@ def roll_back(folder: str | Path) -> str:
 
 
 def open_version(folder: str | Path, name: str | None = None, writable: bool = False) -> tuple[Index, Embedder]:
-    """Open the index and the embedder of a version, by default the one in force; refuse a pair that does not fit."""
+    """Open the index and the embedder of a version, by default the active one; refuse a pair that does not fit."""
     folder = Path(folder)
     known = read_versions(folder)
     name = name or known.current
     if name is None:
-        raise TophitError(f"The index in {folder} was begun but not finished; type the same tophit index again.")
+        raise TophitError(f"The index in {folder} is unfinished; run the same tophit index command again.")
     if name not in known.versions:
         raise UsageError(f"{folder} has no version '{name}'; there are {', '.join(known.versions)}.")
     version = known.versions[name]
     embedder = load(folder / name / "embedder")
     if embedder.fingerprint() != version.fingerprint:
-        raise TophitError(f"The embedder in {folder / name} is not the one that made the index; build the index anew.")
-    more: dict[str, Any] = {"writable": writable} if version.engine == "local" else {}
-    index = Index.open(
-        _location(folder, version),
-        version.fingerprint,
-        engine=version.engine,
-        **{**version.options, **more, **_secrets(version)},
-    )
-    return index, embedder
+        raise TophitError(f"The embedder in {folder / name} is not the one that made the index; build the index again.")
+    more: dict[str, Any] = {"writable": writable} if backend_facts(version.backend).in_folder else {}
+    given = {**version.options, **more, **_secrets(version)}
+    return Index.open(_location(folder, version), version.fingerprint, backend=version.backend, **given), embedder
 
 
 def _new_name(folder: Path, known: Versions) -> str:
-    """Return a name that no version has, nor one that was begun and never finished."""
-    begun = {path.name for path in folder.glob("v*") if path.name[1:].isdecimal()}
-    return f"v{1 + max((int(name[1:]) for name in begun | set(known.versions)), default=0)}"
+    """Return a name that no version has, not even an unfinished one."""
+    taken = {path.name for path in folder.glob("v*") if path.name[1:].isdecimal()}
+    return f"v{1 + max((int(name[1:]) for name in taken | set(known.versions)), default=0)}"
 
 
-def _version(choice: EngineChoice, name: str, fingerprint: str) -> Version:
-    if choice.engine == "local":
-        return Version("local", f"{name}/index", fingerprint, made_with=choice.options)
-    if not choice.location:
-        option = "--uri" if choice.engine == "milvus" else "--dsn"
-        raise UsageError(f"The engine {choice.engine} needs an address: {option}.")
-    key = "collection" if choice.engine == "milvus" else "table"
-    return Version(
-        choice.engine, _without_password(choice), fingerprint, {key: f"{choice.name}_{name}"}, choice.options
-    )
+def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
+    backend = options.backend or folder_backend()
+    facts = backend_facts(backend)
+    if options.recall is not None and not facts.tunes_recall:
+        raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
+    given = {facts.kind_option: options.kind, "recall": options.recall}
+    made_with = {key: value for key, value in given.items() if value is not None}
+    if facts.in_folder:
+        return Version(backend, f"{name}/index", fingerprint, made_with=made_with)
+    if not options.location:
+        raise UsageError(f"The backend {backend} needs an address: {facts.address}.")
+    _refuse_password(backend, options.location)
+    return Version(backend, options.location, fingerprint, {facts.named_by: f"{options.name}_{name}"}, made_with)
 
 
-def _choice_of(known: Versions) -> EngineChoice:
-    """Return the engine of the version in force, for another beside it."""
+def _options_of(known: Versions) -> IndexOptions:
+    """Return the options of the active version, for another beside it."""
     if known.current is None:
-        return EngineChoice()
+        return IndexOptions()
     version = known.versions[known.current]
-    names = [str(value) for value in version.options.values()]
-    name = names[0].rpartition("_")[0] if names else "tophit"
-    made = version.made_with
-    return EngineChoice(version.engine, version.location, name, made.get("kind", made.get("index")), made.get("recall"))
+    facts, made = backend_facts(version.backend), version.made_with
+    name = str(version.options.get(facts.named_by, "tophit_")).rpartition("_")[0]
+    return IndexOptions(version.backend, version.location, name, made.get(facts.kind_option), made.get("recall"))
 
 
 def _location(folder: Path, version: Version) -> str:
-    return str(folder / version.location) if version.engine == "local" else version.location
+    return str(folder / version.location) if backend_facts(version.backend).in_folder else version.location
 
 
 def _secrets(version: Version) -> dict[str, str]:
-    """Return what is not written down: Milvus's token comes from the environment, PostgreSQL reads its own."""
-    token = os.environ.get(_TOKEN, "")
-    return {"token": token} if version.engine == "milvus" and token else {}
+    """Return the options that are never written to disk, from the environment."""
+    secrets = backend_facts(version.backend).secrets
+    return {option: os.environ[variable] for option, variable in secrets.items() if os.environ.get(variable)}
 
 
-def _without_password(choice: EngineChoice) -> str:
-    """Return the address, refusing a password in it: the catalogue would keep it on the disk."""
-    location = choice.location
-    where = f"the environment variable {_TOKEN}" if choice.engine == "milvus" else "PGPASSWORD or ~/.pgpass"
+def _refuse_password(backend: str, location: str) -> None:
+    """Refuse a password in an address, because the catalogue keeps the address on disk."""
+    facts = backend_facts(backend)
+    variables = " or ".join(f"the environment variable {variable}" for variable in facts.secrets.values())
     address = location.split("://", 1)[-1].rsplit("@", 1)
     if (len(address) == 2 and ":" in address[0] and not address[0].endswith(":")) or "password=" in location:
-        raise UsageError(f"Leave the password out of the address, which is written to disk; give it in {where}.")
-    return location
+        raise UsageError(
+            "Leave the password out of the address, which is written to disk; "
+            f"give it in {facts.password or variables or 'the environment'}."
+        )

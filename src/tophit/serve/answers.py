@@ -1,4 +1,4 @@
-"""The shapes of answers, for the OpenAPI description; answers themselves are made as plain JSON."""
+"""The schemas of answers, for the OpenAPI description; the answers themselves are written as plain JSON."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class Times(BaseModel):
 
 
 class Envelope(BaseModel):
-    """What every answer carries: the model's id, the index' version, the times."""
+    """What every answer contains: the model's id, the version of the index, the times."""
 
     model: str = Field(examples=["5f0c1e9d2b7a4c38"])
     index: str = Field(examples=["v1.3.12"])
@@ -37,7 +37,7 @@ class ItemAnswer(BaseModel):
 
 
 class Result(ItemAnswer):
-    """An item that was found."""
+    """A search result."""
 
     rank: int
     score: float
@@ -51,7 +51,7 @@ class QueryAnswer(BaseModel):
 
 
 class SearchAnswer(Envelope):
-    """One entry a query."""
+    """One entry per query."""
 
     queries: list[QueryAnswer]
 
@@ -65,7 +65,7 @@ class Ranking(BaseModel):
 
 
 class CompareAnswer(Envelope):
-    """Two models' results of one query. Changes by id: ranks gained (below 0: lost), null for what is new."""
+    """Two models' results of one query. Changes by id: ranks gained (negative: lost), null for new results."""
 
     query: dict[str, Any]
     first: Ranking
@@ -82,22 +82,22 @@ class ItemsAnswer(Envelope):
 
 
 class UpsertAnswer(Envelope):
-    """How many items were written; they are on the disk."""
+    """How many items were written, durably."""
 
     written: int
 
 
 class DeleteAnswer(Envelope):
-    """How many items were there and are gone."""
+    """How many items were deleted."""
 
     deleted: int
 
 
 class MapAnswer(Envelope):
-    """What ``/map/points`` holds: so many points, the names of their labels' numbers, how it was made."""
+    """What ``/map/points`` holds: the number of points, the names of the labels, how it was made."""
 
     state: str = Field(description="ready, or building: ask again in a second", examples=["ready"])
-    map: str = Field(description="names this map; /map/points and /map/items refuse to mix it with another")
+    map: str = Field(description="identifies this map; /map/points and /map/items refuse another")
     count: int
     labels: list[str]
     method: str = Field(examples=["t-SNE"])
@@ -113,7 +113,7 @@ class WorstEntry(BaseModel):
 
 
 class WorstAnswer(Envelope):
-    """The worst queries, and which labels are taken for one another."""
+    """The worst queries, and which labels are confused."""
 
     state: str
     tried: int
@@ -123,7 +123,7 @@ class WorstAnswer(Envelope):
 
 
 class AboutAnswer(Envelope):
-    """What is served, and what can be filtered by."""
+    """What is served, and the fields to filter by."""
 
     name: str
     items: int

@@ -1,4 +1,7 @@
-"""The HTTP application: its routes, each a few lines around :mod:`tophit.serve.library` and its neighbours."""
+"""The HTTP application: its routes, each a few lines around :mod:`tophit.serve.library` and its neighbours.
+
+Every route declares with ``@needs`` who may use it.
+"""
 
 import json
 import re
@@ -19,18 +22,26 @@ from starlette.staticfiles import StaticFiles
 from tophit import __version__
 from tophit.errors import TophitError
 from tophit.serve import answers
-from tophit.serve.bodies import body_schema, read_body
-from tophit.serve.guard import App, Guard, problem_of
-from tophit.serve.items import delete_items, upsert_items
+from tophit.serve.guard import Guard
+from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
-from tophit.serve.pictures import SIZES
-from tophit.serve.problems import Problem
-from tophit.serve.requests import DeleteRequest, SearchRequest, SessionRequest, UpsertRequest, parse
+from tophit.serve.metrics import CONTENT_TYPE
+from tophit.serve.problems import Problem, problem_of
+from tophit.serve.requests import (
+    DeleteRequest,
+    SearchRequest,
+    SessionRequest,
+    UpsertRequest,
+    body_schema,
+    parse,
+    read_body,
+)
 from tophit.serve.searching import compare, search
-from tophit.serve.security import COOKIE, Access, security_headers
+from tophit.serve.security import COOKIE, Access, needs, security_headers
+from tophit.serve.served_pictures import SIZES
 
 PAGE = Path(__file__).parent / "page"
-MapName = Annotated[str | None, Query(alias="map", max_length=64, description="The map as /map named it.")]
+MapName = Annotated[str | None, Query(alias="map", max_length=64, description="The name of the map, from /map.")]
 _REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, UpsertRequest, DeleteRequest, SessionRequest)
 _BY_ID = {"by an item": {"value": {"ids": ["cats/1.jpg"], "k": 5}}}
 _STEERED = {"steered and filtered": {"value": {"like": ["a"], "unlike": ["b"], "where": {"label": ["cat", "dog"]}}}}
@@ -46,18 +57,18 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         400: "The request can't be read.",
         401: "A token is needed.",
         403: "Not allowed.",
-        404: "Not there.",
-        409: "Of an older map.",
+        404: "Not found.",
+        409: "The map has been updated.",
         413: "Too large.",
         415: "Neither JSON nor a form.",
-        421: "For another host.",
-        422: "Wrong or too much.",
+        421: "Meant for another host.",
+        422: "Wrong, or more than a limit allows.",
         503: "Busy, or stopping; see Retry-After.",
     }.items()
 }
 
 
-def make_app(library: Library, access: Access) -> App:
+def make_app(library: Library, access: Access) -> Guard:
     """Return the application with its guard."""
 
     @asynccontextmanager
@@ -69,21 +80,21 @@ def make_app(library: Library, access: Access) -> App:
     app = FastAPI(
         title="Tophit",
         version=__version__,
-        description="Search images by images. Every answer carries the model's id, the index' version and the time "
-        "spent on decode, embed and search, in its body and as headers.",
+        description="Search images by images. Every answer contains the model's id, the version of the index and the "
+        "time spent on decode, embed and search, in its body and as headers.",
         docs_url=None,  # they would load scripts from another host
         redoc_url=None,
+        openapi_url=None,  # a route of our own, which says who may read it
         lifespan=lifespan,
         redirect_slashes=False,
         responses=_ERRORS,
     )
-    _add_answers_to_errors(app)
+    _add_error_answers(app)
     _add_search(app, library)
     _add_items(app, library)
     _add_views(app, library)
     _add_operations(app, library)
     _add_page(app, access)
-    app.openapi = lambda: _described(app)
     inline = re.findall(r"<script[^>]*>(.+?)</script>", (PAGE / "index.html").read_text(encoding="utf-8"), re.DOTALL)
     return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity)
 
@@ -92,24 +103,27 @@ def _add_search(app: FastAPI, library: Library) -> None:
     body = body_schema(SearchRequest, "query", _EXAMPLES["search"])
 
     @app.post("/search", responses={200: {"model": answers.SearchAnswer}}, openapi_extra=body)
+    @needs("read", changes_nothing=True)
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
         return _plain(await search(library, parse(SearchRequest, text), files))
 
     @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
+    @needs("read", changes_nothing=True)
     async def compare_(request: Request) -> Response:
-        """Search by both models and say how the ranks differ; needs a server started with --against."""
+        """Search with both models and compare the ranks; needs a server started with --against."""
         text, files = await read_body(request, library.limits, "query")
         return _plain(await compare(library, parse(SearchRequest, text), files))
 
 
 def _add_items(app: FastAPI, library: Library) -> None:
     @app.get("/items", responses={200: {"model": answers.ItemsAnswer}})
+    @needs("read")
     async def items(
         ids: Annotated[list[str], Query(alias="id", max_length=100, description="None: a sample of the index.")] = [],  # noqa: B006
     ) -> Response:
-        """Return items by their ids, or some of all."""
+        """Return items by their ids, or a sample of the index."""
         if ids:
             found = await library.items(library.first, ids)
         else:
@@ -123,6 +137,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
         responses={200: {"model": answers.UpsertAnswer}},
         openapi_extra=body_schema(UpsertRequest, "items", _EXAMPLES["upsert"]),
     )
+    @needs("admin")
     async def upsert(request: Request) -> Response:
         """Add items or replace those of the same id; needs an admin token. When it answers, they are on the disk."""
         text, files = await read_body(request, library.limits, "items")
@@ -134,6 +149,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
         responses={200: {"model": answers.DeleteAnswer}},
         openapi_extra=body_schema(DeleteRequest, None, _EXAMPLES["delete"]),
     )
+    @needs("admin")
     async def delete(request: Request) -> Response:
         """Remove items; needs an admin token."""
         text, _ = await read_body(request, library.limits, "items")
@@ -145,25 +161,29 @@ def _add_views(app: FastAPI, library: Library) -> None:
     picture: dict[int | str, dict[str, Any]] = {200: {"content": {"image/webp": {}}, "description": "A picture."}}
 
     @app.get("/thumbnails/{name}", response_class=Response, responses=picture)
+    @needs("read")
     async def thumbnail(name: str, size: int = SIZES[1]) -> Response:
-        """Return an item's picture, encoded anew; size is 160, 320 or 1024."""
+        """Return an item's picture, re-encoded; size is 160, 320 or 1024."""
         if size not in SIZES:
             raise Problem(422, f"size is one of {', '.join(map(str, SIZES))}.")
         return _picture(await library.thumbnail(name, size))
 
     @app.get("/uploads/{name}", response_class=Response, responses=picture)
+    @needs("read")
     async def upload(name: str) -> Response:
-        """Return a picture that was searched with, encoded anew."""
+        """Return a picture that was searched with, re-encoded."""
         return _picture(library.uploads.get(name).webp)
 
     @app.get("/about", responses={200: {"model": answers.AboutAnswer}})
+    @needs("read")
     async def about() -> Response:
-        """Say what is served."""
+        """Describe what is served."""
         return _plain({**library.envelope(library.first), **library.about()})
 
     @app.get("/map", responses={200: {"model": answers.MapAnswer}})
+    @needs("read")
     async def map_() -> Response:
-        """Say what the map's points are."""
+        """Describe the points of the map."""
         made = await library.map()
         state = {"state": "building", "map": "", "count": 0, "labels": [], "method": ""}
         if made is not None:
@@ -174,21 +194,23 @@ def _add_views(app: FastAPI, library: Library) -> None:
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
     @app.get("/map/points", response_class=Response, responses=binary)
+    @needs("read")
     async def map_points(name: MapName = None) -> Response:
         """Return the points: float32 x and y of each, then uint16 label numbers, little-endian."""
         made = await library.map(name)
         if made is None:
-            raise Problem(503, "The map is being made.", {"Retry-After": "1"})
+            raise Problem(503, "The map is not ready yet.", {"Retry-After": "1"})
         return Response(made.binary(), media_type="application/octet-stream")
 
     @app.get("/map/items", responses={200: {"model": answers.ItemsAnswer}})
+    @needs("read")
     async def map_items(
         rows: Annotated[list[int], Query(alias="row", max_length=200)], name: MapName = None
     ) -> Response:
-        """Return the items of points; those that are gone meanwhile are left out."""
+        """Return the items of points, without those deleted since."""
         made = await library.map(name)
         if made is None:
-            raise Problem(503, "The map is being made.", {"Retry-After": "1"})
+            raise Problem(503, "The map is not ready yet.", {"Retry-After": "1"})
         if any(not 0 <= row < len(made.ids) for row in rows):
             raise Problem(422, f"A row is from 0 to {len(made.ids) - 1}.")
         found = await library.first.call(library.first.index.get, [made.ids[row] for row in rows])
@@ -196,8 +218,9 @@ def _add_views(app: FastAPI, library: Library) -> None:
         return _plain({**library.envelope(library.first), "items": plain})
 
     @app.get("/worst", responses={200: {"model": answers.WorstAnswer}})
+    @needs("read")
     async def worst() -> Response:
-        """Return the queries that find the wrong items first, and the labels taken for one another."""
+        """Return the queries that find wrong items first, and the labels that are confused."""
         return _plain({**library.envelope(library.first), **await worst_plain(library)})
 
 
@@ -235,51 +258,58 @@ async def worst_plain(library: Library) -> dict[str, Any]:
 
 def _add_operations(app: FastAPI, library: Library) -> None:
     @app.get("/health")
+    @needs("public")
     async def health() -> dict[str, str]:
-        """Say that the process is alive."""
+        """Report that the process is alive."""
         return {"status": "alive"}
 
     @app.get("/ready")
+    @needs("public")
     async def ready() -> dict[str, str]:
-        """Say whether searches are answered; not any more once the server was told to stop."""
+        """Report whether searches are answered; a server that is stopping is not ready."""
         if library.stopping:
             raise Problem(503, "The server is stopping.", {"Retry-After": "5"})
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    @needs("read", light=True)
     async def metrics() -> Response:
         """Return counts and times in Prometheus' text format."""
-        gauges = {
-            "tophit_items": ("Items in the index.", float(len(library.first.index))),
-            "tophit_memory_bytes": ("Resident memory of the process.", float(resident_bytes())),
-        }
-        return Response(library.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+        return Response(library.metrics.text(len(library.first.index)), media_type=CONTENT_TYPE)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    @needs("public")
+    async def openapi() -> dict[str, Any]:
+        return _described(app)
 
 
 def _add_page(app: FastAPI, access: Access) -> None:
     @app.get("/", include_in_schema=False)
+    @needs("public")
     async def index() -> Response:
         return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
 
     @app.get("/favicon.ico", include_in_schema=False)
+    @needs("public")
     async def icon() -> Response:
         return FileResponse(PAGE / "icon.svg", media_type="image/svg+xml")
 
     @app.post("/session", openapi_extra=body_schema(SessionRequest, None, _EXAMPLES["session"]))
+    @needs("public", changes_nothing=True)
     async def session(request: Request) -> dict[str, str]:
-        """Let the browser keep a token in a cookie, which reads but never writes."""
+        """Let the browser keep a token in a cookie, which is for reading only."""
         token = parse(SessionRequest, await request.body()).token
         if not access.scopes(token):
-            raise Problem(401, "This token is not known here.")
+            raise Problem(401, "This token is not valid.")
         answer = JSONResponse({"status": "welcome"})
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
         return answer  # type: ignore[return-value]
 
-    app.mount("/page", StaticFiles(directory=PAGE))
+    app.mount("/page", needs("public")(StaticFiles(directory=PAGE)))
 
 
-def _add_answers_to_errors(app: FastAPI) -> None:
-    """Let every mistake that a route meets be one sentence of JSON."""
+def _add_error_answers(app: FastAPI) -> None:
+    """Answer every error of a route with one sentence of JSON."""
 
     @app.exception_handler(Problem)
     @app.exception_handler(TophitError)
@@ -298,7 +328,7 @@ def _add_answers_to_errors(app: FastAPI) -> None:
 
 
 def _described(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI description, with the shapes of the bodies that routes read themselves."""
+    """Return the OpenAPI description, with the schemas of the bodies that routes read themselves."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         models = [(each, "validation") for each in _REQUESTS]
@@ -318,19 +348,10 @@ def _with_errors(described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(content: dict[str, Any]) -> Response:
-    """Return JSON without another look at it: answers are made of plain values."""
+    """Return JSON without validating it again: answers consist of plain values."""
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(body.encode(errors="replace"), media_type="application/json")
 
 
 def _picture(webp: bytes) -> Response:
     return Response(webp, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})
-
-
-def resident_bytes() -> int:
-    """Return the memory that this process holds; 0 where /proc is not there."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)

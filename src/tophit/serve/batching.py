@@ -1,7 +1,6 @@
-"""Images of requests that come at the same time go through the network together."""
+"""Images of requests that arrive at the same time go through the network together."""
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +16,8 @@ from tophit.serve.problems import too_busy
 class Batcher:
     """One forward pass at a time, of all images that wait for it.
 
-    A pass starts when ``batch`` images wait, or the first has waited ``wait_seconds``. While one is under way the next
-    fills up, so under load batches grow by themselves.
+    A pass starts when ``batch`` images wait, or the first has waited ``wait_seconds``. While one is running the next
+    one fills up, so under load batches grow by themselves.
     """
 
     def __init__(
@@ -27,7 +26,7 @@ class Batcher:
         batch: int,
         wait_seconds: float,
         most_waiting: int,
-        seen: Callable[[int, float], None] = lambda size, seconds: None,
+        seen: Callable[[int], None] = lambda size: None,
     ) -> None:
         self._embed = embed
         self._batch = batch
@@ -60,12 +59,11 @@ class Batcher:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._filled.wait(), self._wait)
             some = [self._waiting.popleft() for _ in range(min(self._batch, len(self._waiting)))]
-            some = [(picture, future) for picture, future in some if not future.cancelled()]  # a client may be gone
+            some = [(picture, future) for picture, future in some if not future.cancelled()]  # its client has gone
             if some:
                 await self._pass(some)
 
     async def _pass(self, some: list[tuple[np.ndarray, asyncio.Future[np.ndarray]]]) -> None:
-        start = time.perf_counter()
         try:
             loop = asyncio.get_running_loop()
             vectors = await loop.run_in_executor(self._thread, self._embed, [picture for picture, _ in some])
@@ -74,7 +72,7 @@ class Batcher:
                 if not future.done():
                     future.set_exception(error)
             return
-        self._seen(len(some), time.perf_counter() - start)
+        self._seen(len(some))
         for (_, future), vector in zip(some, vectors, strict=True):
             if not future.done():
                 future.set_result(vector)

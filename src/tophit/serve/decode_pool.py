@@ -1,4 +1,4 @@
-"""Pictures of strangers are decoded in processes of their own, which are killed when they take too long."""
+"""Untrusted images are decoded in separate processes, which are killed when they take too long."""
 
 import asyncio
 import json
@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-from tophit.serve.limits import Limits
+from tophit.serve.config import Limits
 from tophit.serve.problems import Problem
 
 FractionBox = tuple[float, float, float, float]
 KEPT_SIDE = 1024
-"""The long side of a picture that is kept, for a box to be drawn on it."""
+"""The long side of a picture that is kept so that a box can be drawn on it."""
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """The pictures asked for as uint8 (height, width, 3), and the first of them encoded anew (empty if not asked)."""
+    """The requested pictures as uint8 (height, width, 3), and the first of them re-encoded (empty if not requested)."""
 
     pictures: list[np.ndarray]
     webp: bytes
 
 
 class DecodePool:
-    """A few processes that decode, started when first needed."""
+    """A few decoding processes, started when first needed."""
 
     def __init__(self, limits: Limits, least_side: int, workers: int | None = None) -> None:
         self._limits = limits
@@ -44,22 +44,22 @@ class DecodePool:
         webp: int = 0,
         name: str = "the image",
     ) -> Decoded:
-        """Return the parts of a picture that the boxes cut out, None being all of it; or raise a Problem that names it.
+        """Return the parts of a picture inside boxes, None being all of it; or raise a Problem that names it.
 
         ``within`` is the part of the picture in use, in pixels; the boxes are fractions of that. ``webp`` is the long
-        side of the picture to be encoded.
+        side of the picture to re-encode.
         """
         least = max(self._least_side, webp) if webp else self._least_side
-        wish = {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}
-        return await self._decode(data, wish, least, name)
+        job = {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}
+        return await self._decode(data, job, least, name)
 
     async def thumbnail(self, data: bytes, side: int, within: Sequence[float] | None = None) -> bytes:
-        """Return a picture encoded anew, its long side at most ``side``."""
-        wish = {"boxes": [None], "within": within, "webp": side, "raw": False}
-        return (await self._decode(data, wish, side, "the image")).webp
+        """Return a picture re-encoded, its long side at most ``side``."""
+        job = {"boxes": [None], "within": within, "webp": side, "raw": False}
+        return (await self._decode(data, job, side, "the image")).webp
 
-    async def _decode(self, data: bytes, wish: dict[str, Any], least_side: int, name: str) -> Decoded:
-        wish |= {
+    async def _decode(self, data: bytes, job: dict[str, Any], least_side: int, name: str) -> Decoded:
+        job |= {
             "length": len(data),
             "least_side": least_side,
             "pixels": self._limits.pixels,
@@ -71,13 +71,13 @@ class DecodePool:
             done = False
             try:
                 async with asyncio.timeout(self._limits.decode_seconds):
-                    head, parts = await _exchange(worker, wish, data)
+                    head, parts = await _exchange(worker, job, data)
                 done = True
             except TimeoutError:
                 seconds = self._limits.decode_seconds
                 raise Problem(422, f"{name}: decoding takes longer than {seconds:g} seconds.") from None
             except (asyncio.IncompleteReadError, ConnectionError, ValueError):
-                raise Problem(422, f"{name}: can't be decoded within the memory allowed.") from None
+                raise Problem(422, f"{name}: can't be decoded within the memory limit.") from None
             finally:
                 if done:
                     self._idle.append(worker)
@@ -87,9 +87,7 @@ class DecodePool:
             raise Problem(422, f"{name}: {head['refused']}.")
         pictures = [
             np.frombuffer(part, np.uint8).reshape(high, wide, 3)
-            for part, (wide, high) in zip(
-                parts[:-1], head["sizes"], strict=False
-            )  # none, if only the thumbnail was asked
+            for part, (wide, high) in zip(parts[:-1], head["sizes"], strict=False)  # none for a thumbnail
         ]
         return Decoded(pictures, parts[-1])
 
@@ -114,11 +112,11 @@ class DecodePool:
 
 
 async def _exchange(
-    worker: asyncio.subprocess.Process, wish: dict[str, Any], data: bytes
+    worker: asyncio.subprocess.Process, job: dict[str, Any], data: bytes
 ) -> tuple[dict[str, Any], list[bytes]]:
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(json.dumps(wish).encode() + b"\n")
+    worker.stdin.write(json.dumps(job).encode() + b"\n")
     worker.stdin.write(data)
     await worker.stdin.drain()
     line = await worker.stdout.readline()

@@ -1,6 +1,6 @@
-"""A process that decodes pictures of strangers: with a memory limit, no files to write, and light enough to be killed.
+"""A process that decodes untrusted images: with a memory limit, no files to write, and cheap to kill.
 
-It speaks over stdin and stdout, one picture at a time: a line of JSON, then as many bytes as it says. Started by
+It talks over stdin and stdout, one picture at a time: a line of JSON, then as many bytes as it states. Started by
 :mod:`tophit.serve.decode_pool`; it imports no torch.
 """
 
@@ -19,55 +19,55 @@ FORMATS = ("JPEG", "PNG", "WEBP")
 
 
 class Refused(Exception):
-    """A picture that is not taken, with the reason."""
+    """A picture that is refused, with the reason."""
 
 
-def decode(data: bytes, wish: dict[str, Any]) -> list[Image.Image]:
-    """Return upright RGB pictures of the boxes that ``wish`` asks for, or of the whole picture if of none.
+def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
+    """Return upright RGB pictures of the boxes that a job asks for.
 
-    ``wish`` holds pixels, side, ratio (limits); within: the part in use, in pixels of the upright picture, or None;
-    boxes: fractions of that, None for all of it; least_side: what is longer than twice that is made smaller.
+    ``job`` holds the limits pixels, side and ratio; within: the part in use, in pixels of the upright picture, or
+    None; boxes: fractions of that, None for all of it; least_side: pictures over twice that size are reduced.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                _check(image.size, wish)
+                _check(image.size, job)
                 width = image.width
-                _draft(image, wish)
+                _draft(image, job)
                 scale = image.width / width
                 rgb = to_rgb(image)  # of an animation, the first frame
         except Refused:
             raise
         except MemoryError:
-            raise Refused("decoding needs more memory than is allowed") from None
+            raise Refused("decoding needs more memory than allowed") from None
         except Exception as error:  # Pillow's plugins raise nearly everything on broken files
             raise Refused("not a JPEG, PNG or WebP picture, or a damaged one") from error
-    rgb.info.clear()  # no EXIF, no comments, no profiles go on from here
-    if wish["within"]:
-        x1, y1, x2, y2 = (value * scale for value in wish["within"])
+    rgb.info.clear()  # drop EXIF, comments and profiles
+    if job["within"]:
+        x1, y1, x2, y2 = (value * scale for value in job["within"])
         left, top = min(int(x1), rgb.width - 1), min(int(y1), rgb.height - 1)
         rgb = rgb.crop((left, top, max(left + 1, min(rgb.width, round(x2))), max(top + 1, min(rgb.height, round(y2)))))
-    return [_part(rgb, box, wish["least_side"]) for box in wish["boxes"]]
+    return [_part(rgb, box, job["least_side"]) for box in job["boxes"]]
 
 
-def _check(size: tuple[int, int], wish: dict[str, Any]) -> None:
+def _check(size: tuple[int, int], job: dict[str, Any]) -> None:
     """Refuse by the header alone, before any pixel is decoded."""
     width, height = size
-    if max(size) > wish["side"]:
-        raise Refused(f"{width}x{height} pixels: a side is longer than {wish['side']:,}")
-    if width * height > wish["pixels"]:
-        raise Refused(f"{width}x{height} are more than {wish['pixels']:,} pixels")
-    if max(size) > wish["ratio"] * min(size):
-        raise Refused(f"{width}x{height} pixels: a side is more than {wish['ratio']:g} times the other")
+    if max(size) > job["side"]:
+        raise Refused(f"{width}x{height} pixels: a side is longer than {job['side']:,}")
+    if width * height > job["pixels"]:
+        raise Refused(f"{width}x{height} are more than {job['pixels']:,} pixels")
+    if max(size) > job["ratio"] * min(size):
+        raise Refused(f"{width}x{height} pixels: a side is more than {job['ratio']:g} times the other")
 
 
-def _draft(image: Image.Image, wish: dict[str, Any]) -> None:
+def _draft(image: Image.Image, job: dict[str, Any]) -> None:
     """Let the JPEG decoder halve the picture while the smallest box keeps its least side."""
-    shares = [min(box[2] - box[0], box[3] - box[1]) if box else 1.0 for box in wish["boxes"]]
-    within = wish["within"]
+    shares = [min(box[2] - box[0], box[3] - box[1]) if box else 1.0 for box in job["boxes"]]
+    within = job["within"]
     side = min(within[2] - within[0], within[3] - within[1]) if within else min(image.size)
-    ratio = wish["least_side"] / max(1.0, side * min(shares))
+    ratio = job["least_side"] / max(1.0, side * min(shares))
     if ratio < 1:
         image.draft(None, (-int(-image.width * ratio // 1), -int(-image.height * ratio // 1)))
 
@@ -91,24 +91,24 @@ def encode(image: Image.Image, side: int) -> bytes:
     return out.getvalue()
 
 
-def _answer(data: bytes, wish: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
+def _answer(data: bytes, job: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
     try:
-        pictures = decode(data, wish)
-        parts = [picture.tobytes() for picture in pictures] if wish["raw"] else []
+        pictures = decode(data, job)
+        parts = [picture.tobytes() for picture in pictures] if job["raw"] else []
         sizes = [list(picture.size) for picture in pictures]
-        webp = encode(pictures[0], wish["webp"]) if wish["webp"] else b""
+        webp = encode(pictures[0], job["webp"]) if job["webp"] else b""
         return {"sizes": sizes, "lengths": [*map(len, parts), len(webp)]}, [*parts, webp]
     except Refused as reason:
         return {"refused": str(reason)}, []
     except MemoryError:
-        return {"refused": "decoding needs more memory than is allowed"}, []
+        return {"refused": "decoding needs more memory than allowed"}, []
 
 
 def serve_pipe(source: BinaryIO, target: BinaryIO) -> None:
-    """Answer pictures until the source ends."""
+    """Answer jobs until the source ends."""
     while line := source.readline():
-        wish = json.loads(line)
-        head, parts = _answer(source.read(wish["length"]), wish)
+        job = json.loads(line)
+        head, parts = _answer(source.read(job["length"]), job)
         target.write(json.dumps(head).encode() + b"\n")
         for part in parts:
             target.write(part)
@@ -116,12 +116,12 @@ def serve_pipe(source: BinaryIO, target: BinaryIO) -> None:
 
 
 def main() -> None:
-    """Give up what a decoder does not need, then answer."""
+    """Drop every right that a decoder does not need, then answer."""
     memory = int(sys.argv[1])
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Image.MAX_IMAGE_PIXELS = None  # our own limits are checked first, and say what is wrong
-    Image.init()  # the plugins, before files can't be opened any more
+    Image.init()  # load the plugins while files can still be opened
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in FORMATS:

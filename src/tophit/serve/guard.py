@@ -3,17 +3,17 @@
 import asyncio
 import contextvars
 import json
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
-from tophit.errors import TophitError, UsageError
-from tophit.serve.limits import Limits
+from fastapi import FastAPI
+
+from tophit.serve.config import Limits
 from tophit.serve.metrics import Metrics
-from tophit.serve.problems import Problem, too_busy
-from tophit.serve.security import Access
+from tophit.serve.problems import Problem, problem_of, too_busy
+from tophit.serve.security import Access, check_needs, need_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -21,9 +21,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-log = logging.getLogger("tophit.serve")
-_PUBLIC = ("/", "/health", "/ready", "/session", "/openapi.json", "/favicon.ico")
-_LIGHT = (*_PUBLIC, "/metrics")
 _stages: contextvars.ContextVar[dict[str, float]] = contextvars.ContextVar("stages")
 
 
@@ -34,7 +31,7 @@ def stages() -> dict[str, float]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Count the time of a block to a stage of the current request."""
+    """Add the time of a block to a stage of the current request."""
     spent, start = _stages.get(), time.perf_counter()
     try:
         yield
@@ -43,17 +40,21 @@ def stage(name: str) -> Iterator[None]:
 
 
 class Guard:
-    """Wraps the application. Its answers, good or bad, leave with headers; problems become JSON of one sentence."""
+    """Wraps the application: checks requests, adds headers to answers, turns problems into JSON of one sentence.
+
+    Every route must declare what it needs (see :func:`tophit.serve.security.needs`).
+    """
 
     def __init__(
         self,
-        app: App,
+        app: FastAPI,
         limits: Limits,
         access: Access,
         metrics: Metrics,
         headers: list[tuple[bytes, bytes]],
         identity: Callable[[], tuple[str, str]],
     ) -> None:
+        check_needs(app.routes)
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._headers = headers
         self._identity = identity
@@ -85,9 +86,10 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         self._access.check_host(headers)
-        self._access.check(needed_scope(scope["method"], scope["path"]), headers)
+        need = need_of(self._app.routes, scope["method"], scope["path"])
+        self._access.check(need.scope, headers)
         counted = _counted(receive, headers, self._limits)
-        heavy = scope["path"] not in _LIGHT and not scope["path"].startswith("/page/")
+        heavy = not need.light
         if heavy and self.working >= self._limits.queue:
             raise too_busy()
         self.working += heavy
@@ -100,13 +102,6 @@ class Guard:
             ) from None
         finally:
             self.working -= heavy
-
-
-def needed_scope(method: str, path: str) -> str:
-    """Return what a request needs: everything but the page itself reads, changes of items are an admin's."""
-    if path in _PUBLIC or path.startswith("/page/"):
-        return "public"
-    return "admin" if path.rstrip("/") == "/items" and method not in ("GET", "HEAD") else "read"
 
 
 async def send_problem(send: Send, problem: Problem) -> None:
@@ -149,14 +144,14 @@ class _Outgoing:
 
 
 def _counted(receive: Receive, headers: dict[str, str], limits: Limits) -> Receive:
-    """Return a receive that stops at the limit, by the header if it tells, else by what arrives."""
+    """Return a receive that stops at the limit, by the header if there is one, else by what arrives."""
     is_form = headers.get("content-type", "").lower().startswith("multipart/form-data")
     most = limits.body_bytes if is_form else limits.json_bytes
-    told = headers.get("content-length", "0")
-    if not told.isdecimal():
+    stated = headers.get("content-length", "0")
+    if not stated.isdecimal():
         raise Problem(400, "Content-Length is not a number.")
     too_large = Problem(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
-    if int(told) > most:
+    if int(stated) > most:
         raise too_large
     arrived = 0
 
@@ -169,16 +164,3 @@ def _counted(receive: Receive, headers: dict[str, str], limits: Limits) -> Recei
         return message
 
     return counted
-
-
-def problem_of(error: Exception) -> Problem:
-    """Return what a client is told of an error; of one nobody foresaw, nothing but that it is one."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, UsageError):
-        return Problem(422, str(error))
-    if isinstance(error, TophitError):
-        log.error("%s", error)
-        return Problem(503, "The index can't do this now; the server's log says why.", {"Retry-After": "5"})
-    log.exception("unexpected error")
-    return Problem(500, "Something unexpected went wrong; the server's log says what.")

@@ -1,49 +1,34 @@
-"""What a server knows and answers with: a model and its index, perhaps a second of each, and their pictures."""
+"""What a server answers from: a model and its index, perhaps a second one of each, and their pictures."""
 
 import asyncio
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tophit.errors import UsageError
-from tophit.search.engine import Item
-from tophit.serve import opaque
+from tophit.search.backend import Item
+from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
-from tophit.serve.embedding_map import EmbeddingMap, make_map
-from tophit.serve.guard import log, stages
-from tophit.serve.limits import Limits
+from tophit.serve.guard import stages
+from tophit.serve.index_views import EmbeddingMap, Survey, Worst, find_worst, make_map, survey
 from tophit.serve.metrics import Metrics
-from tophit.serve.pictures import Thumbnails, Uploads
-from tophit.serve.problems import Problem
+from tophit.serve.problems import Problem, log
 from tophit.serve.requests import RESERVED
-from tophit.serve.side import Side
-from tophit.serve.survey import Survey, survey
-from tophit.serve.worst import Worst, find_worst
+from tophit.serve.served_model import ServedModel
+from tophit.serve.served_pictures import Thumbnails, Uploads, kept_key, seal, unseal
 
 _OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
-_ANEW_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a server is to serve."""
-
-    folder: Path
-    against: Path | None = None
-    run: Path | None = None
-    images: Path | None = None
-    writable: bool = False
-    limits: Limits = field(default_factory=Limits)
+_REMAKE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class _Kept:
-    """Something made of a version of the index, and when."""
+    """A view of a version of the index, and when it was made."""
 
     version: str
     value: Any
@@ -51,25 +36,25 @@ class _Kept:
 
 
 class Library:
-    """Everything behind the routes. Made before the event loop runs; ``start`` and ``close`` belong to the loop."""
+    """Everything behind the routes. Created before the event loop runs; ``start`` and ``close`` run in the loop."""
 
-    def __init__(self, wish: Wish) -> None:
-        self.wish = wish
-        self.limits = wish.limits
+    def __init__(self, config: ServeConfig) -> None:
+        self.config = config
+        self.limits = config.limits
         self.metrics = Metrics()
         self.stopping = False
-        self.first = Side(wish.folder, wish.writable, self.limits, self.metrics, _name(wish.folder))
-        self.second: Side | None = None
+        self.first = ServedModel(config.folder, config.writable, self.limits, self.metrics, _name(config.folder))
+        self.second: ServedModel | None = None
         try:
-            if wish.against is not None:
-                self.second = Side(wish.against, False, self.limits, self.metrics, _name(wish.against))
-            self.run = _run_facts(wish.run, self.first.model) if wish.run is not None else None
+            if config.against is not None:
+                self.second = ServedModel(config.against, False, self.limits, self.metrics, _name(config.against))
+            self.run = _run_facts(config.run, self.first.model) if config.run is not None else None
         except BaseException:
-            self.close_sides()
+            self._close_models()
             raise
-        self.own_folder = wish.folder / _OWN_FOLDER
-        self.key = opaque.kept_key(self.own_folder / "key")
-        least = max(side.catalogue.embedder.preprocessing.least_side for side in self.sides)
+        self.own_folder = config.folder / _OWN_FOLDER
+        self.key = kept_key(self.own_folder / "key")
+        least = max(model.catalogue.embedder.preprocessing.least_side for model in self.models)
         self.pool = DecodePool(self.limits, least)
         self.uploads = Uploads(self.limits.uploads)
         self.thumbnails = Thumbnails(self.pool, self.roots)
@@ -80,21 +65,21 @@ class Library:
         self._surveyed = ""
 
     @property
-    def sides(self) -> list[Side]:
+    def models(self) -> list[ServedModel]:
         """The models that are served."""
         return [self.first] if self.second is None else [self.first, self.second]
 
     def identity(self) -> tuple[str, str]:
-        """Return the model's id and the index' version."""
+        """Return the model's id and the version of the index."""
         return self.first.model, self.first.version
 
     def roots(self) -> list[Path]:
         """Return the folders inside which pictures are served."""
-        root = self.wish.images or self.survey.root
+        root = self.config.images or self.survey.root
         return [self.own_folder / "images", *([root] if root is not None else [])]
 
     async def start(self) -> None:
-        """Learn what the index holds and go on watching it."""
+        """Learn what the index holds and start watching it."""
         await self._look()
         task = asyncio.create_task(self._watch())
         self._tasks.add(task)
@@ -106,15 +91,15 @@ class Library:
             with suppress(asyncio.CancelledError, Exception):
                 await task
         await self.pool.close()
-        await asyncio.to_thread(self.close_sides)
+        await asyncio.to_thread(self._close_models)
 
-    def close_sides(self) -> None:
+    def _close_models(self) -> None:
         """Close the indexes."""
-        for side in self.sides:
-            side.close()
+        for model in self.models:
+            model.close()
 
     async def _look(self) -> None:
-        """Make the survey; the folder of the images stays as it was found at the start."""
+        """Survey the index; the folder of the images stays what it was at the start."""
         version = self.first.version
         made = await self.first.call(lambda: survey(self.first.index.items(), len(self.first.index)))
         if self._surveyed:
@@ -126,31 +111,31 @@ class Library:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
-                for side in self.sides:
-                    await side.refresh()
+                for model in self.models:
+                    await model.refresh()
                 if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
-                    looked = time.monotonic()  # a pass over a great index is not for every write
+                    looked = time.monotonic()  # not for every write: a pass over a large index takes long
                     await self._look()
-            except Exception:  # the next time may be better, and there must be one
-                log.exception("the index can't be looked at")
+            except Exception:  # go on watching, whatever happened
+                log.exception("the index can't be surveyed")
 
     def public_id(self, item_id: str) -> str:
         """Return an item's id as clients see it: a path without the folder of the images."""
-        root = self.wish.images or self.survey.root
+        root = self.config.images or self.survey.root
         if root is not None and item_id.startswith(f"{root}{os.sep}"):
             return item_id[len(str(root)) + 1 :]
         return item_id
 
     def inner_id(self, name: str) -> str:
-        """Return the id under which a client's item is written: as it is, or the path that it is short for."""
-        root = self.wish.images or self.survey.root
+        """Return the id under which a client's item is stored: the same, or the path that it abbreviates."""
+        root = self.config.images or self.survey.root
         return f"{root}{os.sep}{name}" if root is not None and (root / name).is_file() else name
 
-    async def items(self, side: Side, ids: Sequence[str]) -> list[Item]:
-        """Return the items of ids as clients give them, or raise a Problem for one that is not there."""
-        root = self.wish.images or self.survey.root
+    async def items(self, model: ServedModel, ids: Sequence[str]) -> list[Item]:
+        """Return the items that a client names, or raise a Problem for one that is not in the index."""
+        root = self.config.images or self.survey.root
         long = [f"{root}{os.sep}{name}" if root is not None else name for name in ids]
-        found = await side.call(side.index.get, [*ids, *long])
+        found = await model.call(model.index.get, [*ids, *long])
         chosen: list[Item] = []
         for name, one, other in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
             item = one or other
@@ -160,9 +145,9 @@ class Library:
         return chosen
 
     def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Return an item as clients see it; no vector, no path."""
+        """Return an item as clients see it: without its vector and path."""
         shown = {name: value for name, value in metadata.items() if name not in RESERVED}
-        address = f"/thumbnails/{opaque.seal(self.key, item_id)}" if "path" in metadata else None
+        address = f"/thumbnails/{seal(self.key, item_id)}" if "path" in metadata else None
         return {
             "id": self.public_id(item_id),
             "label": None if (label := metadata.get("label")) is None else str(label),
@@ -170,40 +155,40 @@ class Library:
             "thumbnail": address,
         }
 
-    def envelope(self, side: Side) -> dict[str, Any]:
-        """Return what every answer carries."""
+    def envelope(self, model: ServedModel) -> dict[str, Any]:
+        """Return what every answer contains."""
         times = {f"{name}_ms": round(1000 * seconds, 3) for name, seconds in stages().items()}
-        return {"model": side.model, "index": side.version, "times": times}
+        return {"model": model.model, "index": model.version, "times": times}
 
     async def thumbnail(self, name: str, size: int) -> bytes:
-        """Return the picture behind an opaque name."""
-        item_id = opaque.unseal(self.key, name)
+        """Return the picture behind an encrypted name."""
+        item_id = unseal(self.key, name)
         if item_id is None:
             raise Problem(404, "There is no such picture.")
-        for side in self.sides:
-            found = (await side.call(side.index.get, [item_id]))[0]
+        for model in self.models:
+            found = (await model.call(model.index.get, [item_id]))[0]
             if found is not None:
                 return await self.thumbnails.get(found.metadata, size)
-        raise Problem(404, "This item is gone.")
+        raise Problem(404, "This item was deleted.")
 
     async def map(self, name: str | None = None) -> EmbeddingMap | None:
-        """Return the map, or None while it is being made; with a name, only if it is that one and not a newer."""
+        """Return the map, or None while it is being made; a map that is not the named one is a Problem."""
         made = await self._made("map", lambda: make_map(self.first.index, self.own_folder, self.first.version))
         if made is not None and name is not None and name != made.name:
-            raise Problem(409, "The map was drawn anew; load it again.")
+            raise Problem(409, "The map has been updated; load it again.")
         return made
 
     async def worst(self) -> Worst | None:
-        """Return the worst queries, or None while they are looked for."""
+        """Return the worst queries, or None while they are being searched for."""
         return await self._made("worst", lambda: find_worst(self.first.index))
 
     async def _made(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what a thread makes of the index: the last one made, None before the first.
+        """Return a view of the index that a thread makes; None until the first one is ready.
 
-        After a change of the index it is made anew, once a minute at most; the old one serves meanwhile.
+        After a change of the index it is made again, at most once a minute; the old one is returned meanwhile.
         """
         kept = self._kept.get(name)
-        stale = kept is None or (kept.version != self.first.version and time.monotonic() - kept.at > _ANEW_SECONDS)
+        stale = kept is None or (kept.version != self.first.version and time.monotonic() - kept.at > _REMAKE_SECONDS)
         if stale and name not in self._jobs:
             self._jobs[name] = asyncio.create_task(self._make(name, make))
         if kept is None:
@@ -232,14 +217,14 @@ class Library:
             "dim": self.first.index.dim,
             "against": self.second.name if self.second else None,
             "run": self.run,
-            "writable": self.wish.writable,
+            "writable": self.config.writable,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }
 
 
 def _name(folder: Path) -> str:
-    """Return what an index is called: its folder's name, with the run's before a plain 'index'."""
+    """Return the name of an index: its folder's, with the parent's before a plain 'index'."""
     full = folder.absolute()
     return f"{full.parent.name}/{full.name}" if full.name == "index" else full.name
 

@@ -1,77 +1,43 @@
-"""Counts and times for Prometheus, in its text format."""
+"""Counts and times for Prometheus."""
 
-import threading
-from bisect import bisect_left
-from collections import defaultdict
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from tophit.progress import resident_bytes
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _IMAGES = (1, 2, 4, 8, 16, 32, 64)
-
-
-class Histogram:
-    """How many values lie at or below each bound."""
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def lines(self, name: str, labels: str = "") -> list[str]:
-        """Return the lines of the text format; ``labels`` is like ``path="/search"``."""
-        comma = "," if labels else ""
-        lines, below = [], 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            below += count
-            lines.append(f'{name}_bucket{{{labels}{comma}le="{bound}"}} {below}')
-        braces = f"{{{labels}}}" if labels else ""
-        return [*lines, f"{name}_sum{braces} {self.total:.6f}", f"{name}_count{braces} {below}"]
+CONTENT_TYPE = "text/plain; version=0.0.4"
 
 
 class Metrics:
     """What a server counted since it started."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._requests: dict[tuple[str, str, int], int] = defaultdict(int)
-        self._seconds: dict[str, Histogram] = defaultdict(lambda: Histogram(_SECONDS))
-        self._stages: dict[str, Histogram] = defaultdict(lambda: Histogram(_SECONDS))
-        self._passes = Histogram(_IMAGES)
+        own = self._registry = CollectorRegistry()
+        self._requests = Counter("tophit_requests", "Answered requests.", ["method", "route", "status"], registry=own)
+        self._seconds = Histogram(
+            "tophit_request_seconds", "Time to answer.", ["route"], buckets=_SECONDS, registry=own
+        )
+        self._stages = Histogram("tophit_stage_seconds", "Time in a stage.", ["stage"], buckets=_SECONDS, registry=own)
+        self._passes = Histogram("tophit_batch_images", "Images in a forward pass.", buckets=_IMAGES, registry=own)
+        self._items = Gauge("tophit_items", "Items in the index.", registry=own)
+        self._memory = Gauge("tophit_memory_bytes", "Resident memory of the process.", registry=own)
+        self._memory.set_function(resident_bytes)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answered request; ``route`` is the pattern of its path, so that names stay few."""
-        with self._lock:
-            self._requests[method, route, status] += 1
-            self._seconds[route].add(seconds)
+        """Count an answered request; ``route`` is the pattern of its path, so that there are few of them."""
+        self._requests.labels(method, route, status).inc()
+        self._seconds.labels(route).observe(seconds)
 
     def stage(self, name: str, seconds: float) -> None:
         """Count the time spent on decode, embed or search."""
-        with self._lock:
-            self._stages[name].add(seconds)
+        self._stages.labels(name).observe(seconds)
 
-    def forward_pass(self, images: int, seconds: float) -> None:
+    def forward_pass(self, images: int) -> None:
         """Count the images of a forward pass."""
-        with self._lock:
-            self._passes.add(images)
+        self._passes.observe(images)
 
-    def text(self, gauges: dict[str, tuple[str, float]]) -> str:
-        """Return all in Prometheus' text format, with gauges (name: help, value) as they are now."""
-        with self._lock:
-            lines = ["# HELP tophit_requests_total Answered requests.", "# TYPE tophit_requests_total counter"]
-            for (method, route, status), count in sorted(self._requests.items()):
-                lines.append(f'tophit_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}')
-            lines += ["# HELP tophit_request_seconds Time to answer.", "# TYPE tophit_request_seconds histogram"]
-            for route, histogram in sorted(self._seconds.items()):
-                lines += histogram.lines("tophit_request_seconds", f'route="{route}"')
-            lines += ["# HELP tophit_stage_seconds Time in a stage.", "# TYPE tophit_stage_seconds histogram"]
-            for stage, histogram in sorted(self._stages.items()):
-                lines += histogram.lines("tophit_stage_seconds", f'stage="{stage}"')
-            lines += ["# HELP tophit_batch_images Images in a forward pass.", "# TYPE tophit_batch_images histogram"]
-            lines += self._passes.lines("tophit_batch_images")
-        for name, (words, value) in gauges.items():
-            lines += [f"# HELP {name} {words}", f"# TYPE {name} gauge", f"{name} {value:g}"]
-        return "\n".join(lines) + "\n"
+    def text(self, items: int) -> bytes:
+        """Return everything in Prometheus' text format, with the number of items in the index now."""
+        self._items.set(items)
+        return generate_latest(self._registry)

@@ -1,6 +1,11 @@
 """What goes wrong in a request, as an HTTP status and one sentence."""
 
+import logging
 from collections.abc import Mapping
+
+from tophit.errors import TophitError, UsageError
+
+log = logging.getLogger("tophit.serve")
 
 
 class Problem(Exception):
@@ -14,5 +19,18 @@ class Problem(Exception):
 
 
 def too_busy() -> Problem:
-    """Return what a client is told that should come back in a moment."""
+    """Return the answer to a client that should try again in a moment."""
     return Problem(503, "The server is busy; try again in a second.", {"Retry-After": "1"})
+
+
+def problem_of(error: Exception) -> Problem:
+    """Return what a client may know about an error; the details of an unexpected one go only to the log."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, UsageError):
+        return Problem(422, str(error))
+    if isinstance(error, TophitError):
+        log.error("%s", error)
+        return Problem(503, "The index can't do this now; the server's log says why.", {"Retry-After": "5"})
+    log.exception("unexpected error")
+    return Problem(500, "Something unexpected went wrong; the server's log says what.")

@@ -1,20 +1,53 @@
-"""What clients may ask, checked by name and kind; how much they may ask is in :mod:`tophit.serve.limits`."""
+"""What clients may ask: the bodies of requests, checked for form here and for size by :mod:`tophit.serve.config`."""
 
-import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
 from tophit.search.filters import parse_filter
+from tophit.search.query import ItemId, Query, Wording
+from tophit.serve.config import Limits
 from tophit.serve.decode_pool import FractionBox
-from tophit.serve.limits import Limits
 from tophit.serve.problems import Problem
 
 RESERVED = ("path", "box")
-"""Metadata that tell where a picture is: never shown, filtered by, or taken from a client."""
+"""Metadata that says where a picture is: never shown, filtered by, or accepted from a client."""
 Kind = TypeVar("Kind", bound="_Request")
 Id = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+_WORDING = Wording("", "files, ids, uploads, vectors", "one file, upload or id")
+
+
+@dataclass(frozen=True)
+class SentFile:
+    """A picture that came with the request, and what messages call it."""
+
+    data: bytes
+    name: str
+
+
+@dataclass(frozen=True)
+class UploadName:
+    """A picture of an earlier search."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SentVector:
+    """A vector that came with the request."""
+
+    values: list[float]
+
+
+WebQuery = Query[SentFile | UploadName | ItemId | SentVector]
 
 
 class _Request(BaseModel):
@@ -26,7 +59,7 @@ class SearchRequest(_Request):
 
     ids: list[Id] = Field([], description="Items of the index; none finds itself.", examples=[["cats/1.jpg"]])
     uploads: list[Id] = Field([], description="Pictures of earlier searches, by the name that the answer gave them.")
-    vectors: list[list[float]] = Field([], description="Vectors of the model's.")
+    vectors: list[list[float]] = Field([], description="Vectors of this model.")
     box: FractionBox | None = Field(
         None,
         description="The part of the only id, upload or file to search by: x1, y1, x2, y2 as fractions of the upright "
@@ -54,65 +87,69 @@ class SearchRequest(_Request):
                 raise ValueError("a box has 0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1")
         return self
 
-    @property
-    def is_one_query(self) -> bool:
-        """Whether everything is one query."""
-        return self.together or bool(self.like or self.unlike)
-
-    def check(self, limits: Limits, files: int) -> list[Reranking]:
-        """Refuse what is too much or does not go together; return the steps of re-ranking."""
-        pictures = files + len(self.uploads)
-        sources = pictures + len(self.ids) + len(self.vectors)
-        if not sources and not self.like:
-            raise Problem(422, "Say what to search by: files, ids, uploads, vectors, or like.")
+    def to_query(self, limits: Limits, files: Sequence[bytes]) -> WebQuery:
+        """Return the query, or refuse one that asks for too much or whose parts do not go together."""
+        query = WebQuery(
+            [
+                *(SentFile(data, f"file {number}") for number, data in enumerate(files, 1)),
+                *map(UploadName, self.uploads),
+                *map(ItemId, self.ids),
+                *map(SentVector, self.vectors),
+            ],
+            like=[ItemId(name) for name in self.like],
+            unlike=[ItemId(name) for name in self.unlike],
+            box=self.box,
+            together=self.together,
+            k=self.k,
+            where=self.where,
+            rerank=[parse_reranking(text) for text in self.rerank],
+        )
+        query.check(_WORDING, lambda source: not isinstance(source, SentVector))
+        pictures = len(files) + len(self.uploads)
         if pictures > limits.files:
             raise Problem(422, f"{pictures} images are more than {limits.files}, the most for one request.")
-        examples = len(self.like) + len(self.unlike)
-        if len(self.ids) + len(self.vectors) + examples > limits.vectors:
+        if len(query.examples) - pictures + len(self.like) + len(self.unlike) > limits.vectors:
             raise Problem(422, f"More than {limits.vectors} ids and vectors are too many for one request.")
         if self.k > limits.k:
             raise Problem(422, f"k is at most {limits.k}, not {self.k}.")
-        if self.box is not None and (sources != 1 or self.vectors):
-            raise Problem(422, "A box is cut out of one picture: give one file, upload or id.")
         for condition in parse_filter(self.where):
             if condition.field in RESERVED:  # else paths could be guessed letter by letter
-                raise Problem(422, f"filter.{condition.field}: this field is the server's own.")
-        steps = [parse_reranking(text) for text in self.rerank]
-        widest = max([self.k, *map(_width, steps)])
+                raise Problem(422, f"filter.{condition.field}: this field is reserved for the server.")
+        widest = max([self.k, *map(_width, query.rerank)])
         if widest > limits.k:
-            raise Problem(422, f"Re-ranking looks at {widest} results; {limits.k} are the most.")
-        queries = 1 if self.is_one_query else sources
-        if queries * widest > limits.results:
-            raise Problem(422, f"{queries} queries of {widest} results are more than {limits.results:,} in all.")
-        return steps
+            raise Problem(422, f"Re-ranking looks at {widest} results; at most {limits.k} are allowed.")
+        count = 1 if query.is_combined else len(query.examples)
+        if count * widest > limits.results:
+            raise Problem(422, f"{count} queries of {widest} results are more than {limits.results:,} in all.")
+        return query
 
 
 class NewItem(_Request):
     """An item to add, or to replace the one of the same id."""
 
     id: Id = Field(examples=["shoes/17"])
-    vector: list[float] | None = Field(None, description="A vector of the model's; without it, a file must be sent.")
+    vector: list[float] | None = Field(None, description="A vector of this model; without it, a file must be sent.")
     metadata: dict[str, Any] = Field({}, examples=[{"label": "boot", "price": 80}])
 
 
 class UpsertRequest(_Request):
-    """Items; with files, one file an item in the same order."""
+    """Items; with files, one file per item in the same order."""
 
     items: list[NewItem] = Field(min_length=1)
 
     def check(self, limits: Limits, files: int) -> None:
-        """Refuse what is too much or has no picture."""
+        """Refuse too many items, and items without a picture or vector."""
         if len(self.items) > limits.upsert:
             raise Problem(422, f"{len(self.items)} items are more than {limits.upsert}, the most for one call.")
         if files > limits.files:
             raise Problem(422, f"{files} images are more than {limits.files}, the most for one request.")
         if files and files != len(self.items):
-            raise Problem(422, f"{files} files and {len(self.items)} items must be equally many.")
+            raise Problem(422, f"{files} files and {len(self.items)} items: send one file per item.")
         for number, item in enumerate(self.items):
             if bool(files) == (item.vector is not None):
-                raise Problem(422, f"items[{number}] needs a file or a vector, one of the two.")
+                raise Problem(422, f"items[{number}] needs either a file or a vector.")
             if taken := [name for name in RESERVED if name in item.metadata]:
-                raise Problem(422, f"items[{number}]: the field '{taken[0]}' is the server's own.")
+                raise Problem(422, f"items[{number}]: the field '{taken[0]}' is reserved for the server.")
 
 
 class DeleteRequest(_Request):
@@ -121,13 +158,13 @@ class DeleteRequest(_Request):
     ids: list[Id] = Field(min_length=1, examples=[["shoes/17"]])
 
     def check(self, limits: Limits) -> None:
-        """Refuse what is too much."""
+        """Refuse too many ids."""
         if len(self.ids) > limits.upsert:
             raise Problem(422, f"{len(self.ids)} ids are more than {limits.upsert}, the most for one call.")
 
 
 class SessionRequest(_Request):
-    """A token to be kept by the browser."""
+    """A token for the browser to keep."""
 
     token: str = Field(max_length=1024)
 
@@ -144,12 +181,45 @@ def parse(kind: type[Kind], text: bytes | str) -> Kind:
         raise Problem(422, "The body is not JSON.") from None
 
 
-def parse_json(text: str) -> Any:
-    """Read JSON of any kind."""
+async def read_body(request: Request, limits: Limits, field: str) -> tuple[bytes, list[bytes]]:
+    """Return the JSON and the files of a request; the JSON of a form is in its field of that name, ``{}`` if missing.
+
+    File names and types that a client sends are ignored.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json":
+        return await request.body(), []
+    if kind != "multipart/form-data":
+        raise Problem(415, "Send application/json, or multipart/form-data with files.")
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise Problem(422, "The body is not JSON.") from None
+        async with request.form(max_files=limits.files, max_fields=4, max_part_size=limits.json_bytes) as form:
+            text, files = b"{}", []
+            for name, value in form.multi_items():
+                if isinstance(value, UploadFile):
+                    if name != "files":
+                        raise Problem(422, f"Files go into the field 'files', not '{name}'.")
+                    files.append(await value.read())
+                elif name == field:
+                    text = value.encode(errors="replace")
+                else:
+                    raise Problem(422, f"The form has the fields 'files' and '{field}', not '{name}'.")
+    except HTTPException as error:
+        raise Problem(413 if "Too many" in error.detail else 400, f"The form can't be read: {error.detail}") from None
+    return text, files
+
+
+def body_schema(kind: type[BaseModel], field: str | None, examples: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a body for OpenAPI: JSON, and with ``field`` a form with files as well."""
+    schema = {"$ref": f"#/components/schemas/{kind.__name__}"}
+    content: dict[str, Any] = {"application/json": {"schema": schema, "examples": examples}}
+    if field is not None:
+        properties = {
+            "files": {"type": "array", "items": {"type": "string", "format": "binary"}, "minItems": 1},
+            field: {"type": "string", "description": f"JSON as in {kind.__name__}.", "example": "{}"},
+        }
+        form = {"type": "object", "properties": properties, "required": ["files"]}
+        content["multipart/form-data"] = {"schema": form}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def _width(step: Reranking) -> int:

@@ -1,4 +1,4 @@
-"""From a request to an answer: pictures to vectors, vectors to results, and two models' results side by side."""
+"""From a request to an answer: examples to vectors, vectors to results, and two models' results side by side."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,180 +7,149 @@ from typing import Any
 
 import numpy as np
 
-from tophit.reranking import Reranking
-from tophit.search.engine import Hit
-from tophit.search.query import combined_query, search_vectors
+from tophit.evaluation.changes import rank_changes
+from tophit.search.query import Box, ItemId, Resolved, answer
 from tophit.serve.decode_pool import KEPT_SIDE
 from tophit.serve.guard import stage
 from tophit.serve.library import Library
 from tophit.serve.problems import Problem
-from tophit.serve.requests import SearchRequest
-from tophit.serve.side import Side, unit_rows
+from tophit.serve.requests import SearchRequest, SentFile, SentVector, UploadName, WebQuery
+from tophit.serve.served_model import ServedModel
 
 Plain = dict[str, Any]
 
 
 @dataclass
-class _Source:
-    """One thing to search by: how an answer names it, its picture if it has to go through the network, or its vector.
+class _Example:
+    """An example of a query: how answers show it, its picture if it is still to be embedded, its vectors and ids.
 
-    ``vectors`` are by the model's fingerprint. ``ids`` are the index' names of the item, by fingerprint, if it is one.
+    ``vectors`` and ``ids`` (of an item) are by the models' fingerprints.
     """
 
-    plain: Plain
+    shown: Plain
     picture: np.ndarray | None = None
     vectors: dict[str, np.ndarray] = field(default_factory=dict)
     ids: dict[str, str] = field(default_factory=dict)
 
+    def resolved(self, model: ServedModel) -> Resolved:
+        """Return what a search by this model needs."""
+        return Resolved(self.vectors[model.model], self.ids.get(model.model))
+
 
 async def search(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search by the first model."""
-    steps = request.check(library.limits, len(files))
-    sides = library.sides if files else [library.first]  # a picture that is kept can be compared later
-    sources = await _sources(library, request, files, sides)
-    return await _answer(library, library.first, request, steps, sources)
+    query = request.to_query(library.limits, files)
+    models = library.models if files else [library.first]  # a picture that is kept can be compared later
+    examples = await _examples(library, query, models)
+    return {**library.envelope(library.first), "queries": await _answers(library, library.first, query, examples)}
 
 
 async def compare(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search of one query by both models, and say how the second's ranks differ from the first's."""
     if library.second is None:
         raise Problem(404, "There is nothing to compare with: the server was started without --against.")
-    steps = request.check(library.limits, len(files))
+    query = request.to_query(library.limits, files)
     if request.vectors:
-        raise Problem(422, "A vector is one model's; compare by files, uploads or ids.")
-    sources = await _sources(library, request, files, library.sides)
-    answers = [await _answer(library, side, request, steps, sources) for side in library.sides]
-    if len(answers[0]["queries"]) != 1:
+        raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
+    if len(query.examples) != 1 and not query.is_combined:
         raise Problem(422, "Two models are compared on one query at a time.")
-    first, second = (answer["queries"][0]["results"] for answer in answers)
+    examples = await _examples(library, query, library.models)
+    first, second = [(await _answers(library, model, query, examples))[0] for model in library.models]
+    before, after = ([hit["id"] for hit in found["results"]] for found in (first, second))
+    moved, lost = rank_changes(before, after)
     return {
         **library.envelope(library.first),
-        "query": answers[0]["queries"][0]["query"],
-        "first": {"name": library.first.name, "model": library.first.model, "results": first},
-        "second": {"name": library.second.name, "model": library.second.model, "results": second},
-        **rank_changes(first, second),
+        "query": first["query"],
+        "first": {"name": library.first.name, "model": library.first.model, "results": first["results"]},
+        "second": {"name": library.second.name, "model": library.second.model, "results": second["results"]},
+        "changes": dict(zip(after, moved, strict=True)),
+        "lost": lost,
+        "shared": len(before) - len(lost),
     }
 
 
-def rank_changes(first: Sequence[Plain], second: Sequence[Plain]) -> Plain:
-    """Return how each result of the second list stands to the first, and what was lost.
-
-    A change is how many ranks an item went up (above 0) or down, None for one that is new in the second list.
-    """
-    before = {hit["id"]: hit["rank"] for hit in first}
-    after = {hit["id"] for hit in second}
-    changes = {hit["id"]: before[hit["id"]] - hit["rank"] if hit["id"] in before else None for hit in second}
-    return {
-        "changes": changes,
-        "lost": [hit["id"] for hit in first if hit["id"] not in after],
-        "shared": len(after & before.keys()),
-    }
-
-
-async def _sources(
-    library: Library, request: SearchRequest, files: Sequence[bytes], sides: Sequence[Side]
-) -> list[_Source]:
-    """Return what is searched by, with a vector for each side."""
+async def _examples(library: Library, query: WebQuery, models: Sequence[ServedModel]) -> list[_Example]:
+    """Return the examples of a query, with a vector for each model."""
+    files = [each for each in query.examples if isinstance(each, SentFile)]
+    ids = [each.id for each in query.examples if isinstance(each, ItemId)]
     with stage("decode"):
-        found = await asyncio.gather(*(_from_file(library, data, request, n) for n, data in enumerate(files)))
-        found += [await _from_upload(library, name, request, sides) for name in request.uploads]
-        cropped = [await _from_box(library, name, request) for name in request.ids] if request.box else []
-    sources = [*found, *cropped]
+        found = await asyncio.gather(*(_from_file(library, file, query.box) for file in files))
+        for each in query.examples:
+            if isinstance(each, UploadName):
+                found.append(await _from_upload(library, each.name, query.box, models))
+        if query.box is not None:
+            found += [await _from_box(library, name, query.box) for name in ids]
     with stage("embed"):
-        for side in sides:
-            waiting = [each for each in sources if each.picture is not None and side.model not in each.vectors]
+        for model in models:
+            waiting = [each for each in found if each.picture is not None and model.model not in each.vectors]
             if waiting:
                 pictures = [each.picture for each in waiting if each.picture is not None]
-                for source, vector in zip(waiting, await side.batcher.embed(pictures), strict=True):
-                    source.vectors[side.model] = vector
-    for source in found[: len(files)]:
-        whole = {} if request.box else dict(source.vectors)  # of a part's picture the whole was not embedded
-        kept = library.uploads.keep(source.plain.pop("webp"), whole)
-        source.plain |= {"upload": kept.name, "thumbnail": f"/uploads/{kept.name}"}
-    if request.ids and not cropped:
-        sources += await _from_items(library, request.ids, sides)
-    rows = unit_rows(request.vectors, library.first.index.dim) if request.vectors else ()
-    return [*sources, *(_Source({"kind": "vector"}, vectors={library.first.model: row}) for row in rows)]
+                for example, vector in zip(waiting, await model.batcher.embed(pictures), strict=True):
+                    example.vectors[model.model] = vector
+    for example in found[: len(files)]:
+        whole = {} if query.box else dict(example.vectors)  # with a box, the whole picture was not embedded
+        kept = library.uploads.keep(example.shown.pop("webp"), whole)
+        example.shown |= {"upload": kept.name, "thumbnail": f"/uploads/{kept.name}"}
+    if query.box is None and ids:
+        found += await _from_items(library, ids, models)
+    vectors = [each.values for each in query.examples if isinstance(each, SentVector)]
+    rows = library.first.unit_vectors(vectors) if vectors else ()
+    return [*found, *(_Example({"kind": "vector"}, vectors={library.first.model: row}) for row in rows)]
 
 
-async def _from_file(library: Library, data: bytes, request: SearchRequest, number: int) -> _Source:
-    boxes = [None] if request.box is None else [None, request.box]  # the whole is kept in any case
-    decoded = await library.pool.pictures(data, boxes, webp=KEPT_SIDE, name=f"file {number + 1}")
-    return _Source({"kind": "upload", "webp": decoded.webp}, decoded.pictures[-1])
+async def _from_file(library: Library, file: SentFile, box: Box | None) -> _Example:
+    boxes = [None] if box is None else [None, box]  # the whole picture is kept in any case
+    decoded = await library.pool.pictures(file.data, boxes, webp=KEPT_SIDE, name=file.name)
+    return _Example({"kind": "upload", "webp": decoded.webp}, decoded.pictures[-1])
 
 
-async def _from_upload(library: Library, name: str, request: SearchRequest, sides: Sequence[Side]) -> _Source:
+async def _from_upload(library: Library, name: str, box: Box | None, models: Sequence[ServedModel]) -> _Example:
     kept = library.uploads.get(name)
-    plain = {"kind": "upload", "upload": name, "thumbnail": f"/uploads/{name}"}
-    if request.box is None and all(side.model in kept.vectors for side in sides):
-        return _Source(plain, vectors=dict(kept.vectors))
-    decoded = await library.pool.pictures(kept.webp, [request.box], name="the picture")
-    return _Source(plain, decoded.pictures[0])
+    shown = {"kind": "upload", "upload": name, "thumbnail": f"/uploads/{name}"}
+    if box is None and all(model.model in kept.vectors for model in models):
+        return _Example(shown, vectors=dict(kept.vectors))
+    decoded = await library.pool.pictures(kept.webp, [box], name="the picture")
+    return _Example(shown, decoded.pictures[0])
 
 
-async def _from_box(library: Library, name: str, request: SearchRequest) -> _Source:
+async def _from_box(library: Library, name: str, box: Box) -> _Example:
     """Return a part of an item's picture."""
     item = (await library.items(library.first, [name]))[0]
     data = await library.thumbnails.read(item.metadata)
-    decoded = await library.pool.pictures(data, [request.box], within=item.metadata.get("box"), name="the picture")
-    return _Source({"kind": "item", **library.plain_item(item.id, item.metadata)}, decoded.pictures[0])
+    decoded = await library.pool.pictures(data, [box], within=item.metadata.get("box"), name="the picture")
+    return _Example({"kind": "item", **library.plain_item(item.id, item.metadata)}, decoded.pictures[0])
 
 
-async def _from_items(library: Library, ids: Sequence[str], sides: Sequence[Side]) -> list[_Source]:
-    """Return items as sources, with their vectors in each side's index."""
-    sources: list[_Source] = []
-    for side in sides:
+async def _from_items(library: Library, ids: Sequence[str], models: Sequence[ServedModel]) -> list[_Example]:
+    """Return items as examples, with their vectors in each model's index."""
+    examples: list[_Example] = []
+    for model in models:
         with stage("search"):
-            items = await library.items(side, ids)
-        if not sources:
-            sources = [_Source({"kind": "item", **library.plain_item(item.id, item.metadata)}) for item in items]
-        for source, item in zip(sources, items, strict=True):
-            source.ids[side.model] = item.id
-            source.vectors[side.model] = item.vector
-    return sources
+            items = await library.items(model, ids)
+        if not examples:
+            examples = [_Example({"kind": "item", **library.plain_item(item.id, item.metadata)}) for item in items]
+        for example, item in zip(examples, items, strict=True):
+            example.ids[model.model] = item.id
+            example.vectors[model.model] = item.vector
+    return examples
 
 
-async def _answer(
-    library: Library, side: Side, request: SearchRequest, steps: Sequence[Reranking], sources: Sequence[_Source]
-) -> Plain:
-    """Search one side's index by what was asked."""
-    if request.is_one_query:
-        examples = await _from_items(library, [*request.like, *request.unlike], [side])
-        liked = [*sources, *examples[: len(request.like)]]
-        unliked = examples[len(request.like) :]
-        if not liked:
-            raise Problem(422, "Say what is wanted: files, ids, uploads, vectors, or like.")
-        queries = combined_query(_vectors(liked, side), _vectors(unliked, side) if unliked else None)[None]
-        leave_out = [[name for each in (*liked, *unliked) for name in _own(each, side)]]
-        names = [{"kind": "examples", "of": [each.plain for each in liked], "against": [e.plain for e in unliked]}]
-        if sources:
-            names[0] |= {key: value for key, value in sources[0].plain.items() if key != "kind"}
-    else:
-        queries = _vectors(sources, side)
-        leave_out = [_own(each, side) for each in sources]
-        names = [each.plain for each in sources]
+async def _answers(library: Library, model: ServedModel, query: WebQuery, examples: Sequence[_Example]) -> list[Plain]:
+    """Search one model's index; return each query as it was understood, with its results."""
+    steering = [each.id for each in (*query.like, *query.unlike) if isinstance(each, ItemId)]
+    items = await _from_items(library, steering, [model]) if steering else []
+    like, unlike = items[: len(query.like)], items[len(query.like) :]
+    shown = [each.shown for each in examples]
+    if query.is_combined:
+        whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
+        shown = [{**(shown[0] if shown else {}), **whole}]
+    parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
     with stage("search"):
-        found = await side.call(search_vectors, side.index, queries, request.k, request.where, steps, leave_out)
-    answers = [{"query": name, "results": _plain_hits(library, hits)} for name, hits in zip(names, found, strict=True)]
-    return {**library.envelope(side), "queries": answers}
+        found = await model.call(answer, model.index, query, *parts)
+    return [{"query": one, "results": _plain(library, hits)} for one, hits in zip(shown, found, strict=True)]
 
 
-def _own(source: _Source, side: Side) -> list[str]:
-    return [source.ids[side.model]] if source.ids else []
-
-
-def _vectors(sources: Sequence[_Source], side: Side) -> np.ndarray:
-    return np.stack([_unit(each.vectors[side.model]) for each in sources])
-
-
-def _plain_hits(library: Library, hits: Sequence[Hit]) -> list[Plain]:
+def _plain(library: Library, hits: Sequence[Any]) -> list[Plain]:
     return [
         {"rank": hit.rank, "score": round(hit.score, 6), **library.plain_item(hit.id, hit.metadata)} for hit in hits
     ]
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = float(np.linalg.norm(vector))
-    if not np.isfinite(length) or length < 1e-12:
-        raise Problem(422, "A vector of zeros, or of numbers too large to measure, points nowhere.")
-    return np.asarray(vector / length, np.float32)

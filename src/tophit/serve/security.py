@@ -1,33 +1,83 @@
-"""Who may ask: tokens with scopes, the hosts and origins that are believed, headers that bind a browser."""
+"""Who may do what: what each route needs, tokens with scopes, trusted hosts and origins, headers for browsers."""
 
 import base64
 import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from tophit.errors import UsageError
+from tophit.errors import TophitError, UsageError
 from tophit.serve.problems import Problem
 
 COOKIE = "tophit_token"
 _LEAST_BYTES = 32
 _SCOPES = ("read", "admin")
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_DECLARED = "tophit_need"
+Scope = Literal["public", "read", "admin"]
+Endpoint = TypeVar("Endpoint")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What a route needs: a scope; whether it is light, so that it is answered by a busy server too."""
+
+    scope: Scope = "read"
+    light: bool = False
+    changes_nothing: bool = False
+
+
+def needs(scope: Scope, *, light: bool = False, changes_nothing: bool = False) -> Callable[[Endpoint], Endpoint]:
+    """Declare what an endpoint needs; every route must. Anything but GET needs ``admin``, unless it changes nothing."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _DECLARED, Need(scope, light or scope == "public", changes_nothing))
+        return endpoint
+
+    return declare
+
+
+def check_needs(routes: Iterable[Any]) -> None:
+    """Refuse an application with a route that does not declare its need, or that lets readers write."""
+    for route in routes:
+        need = _declared(route)
+        methods = set(getattr(route, "methods", None) or ()) - {"GET", "HEAD"}
+        if need is None:
+            raise TophitError(f"The route {route.path} does not declare what it needs: add @needs(...) to it.")
+        if methods and need.scope != "admin" and not need.changes_nothing:
+            raise TophitError(
+                f"The route {route.path} ({', '.join(sorted(methods))}) is open to {need.scope}: declare "
+                "@needs('admin'), or changes_nothing=True if it changes nothing."
+            )
+
+
+def need_of(routes: Sequence[Any], method: str, path: str) -> Need:
+    """Return what a request needs: its route's need; the strictest of the path if its method has no route."""
+    method = "GET" if method == "HEAD" else method
+    found = [route for route in routes if route.path_regex.match(path)]
+    fitting = [route for route in found if method in (getattr(route, "methods", None) or {method})]
+    declared = [_declared(route) or Need("admin") for route in fitting[:1] or found]
+    return max(declared, key=lambda need: ("public", "read", "admin").index(need.scope), default=Need())
+
+
+def _declared(route: Any) -> Need | None:
+    return getattr(getattr(route, "endpoint", None) or route.app, _DECLARED, None)
 
 
 @dataclass(frozen=True)
 class Access:
-    """Digests of the tokens by scope, whether reading needs one, and the host names that are believed."""
+    """Digests of the tokens by scope, whether reading needs one, and the host names that are accepted."""
 
     tokens: tuple[tuple[str, bytes], ...] = ()
     reading_is_open: bool = True
     hosts: tuple[str, ...] = _LOOPBACK_NAMES
     any_address: bool = False
-    """Believe any address of numbers: for a server that is bound to all of them."""
+    """Accept any IP address: for a server that is bound to all of them."""
 
     @property
     def has_admin(self) -> bool:
@@ -40,8 +90,8 @@ class Access:
         held = {scope for scope, known in self.tokens if hmac.compare_digest(digest, known)}
         return held | {"read"} if held else held
 
-    def check(self, scope: str, headers: dict[str, str]) -> None:
-        """Raise a Problem unless the request's headers allow what it wants: ``public``, ``read`` or ``admin``."""
+    def check(self, scope: Scope, headers: dict[str, str]) -> None:
+        """Raise a Problem unless the request's headers allow a scope."""
         if scope == "public" or (scope == "read" and self.reading_is_open):
             return
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -51,9 +101,9 @@ class Access:
         if scope in (held := self.scopes(given) if given else set()):
             return
         if scope == "admin" and not self.has_admin:
-            raise Problem(403, "This server takes no changes: it was started without an admin token.")
+            raise Problem(403, "This server accepts no changes: it was started without an admin token.")
         if held:
-            raise Problem(403, "This token reads only; changes need an admin token.")
+            raise Problem(403, "This token is for reading only; changes need an admin token.")
         raise Problem(401, "This needs a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
     def check_host(self, headers: dict[str, str]) -> None:
@@ -61,14 +111,14 @@ class Access:
         host = headers.get("host", "")
         name = _host_name(host)
         if name not in self.hosts and not (self.any_address and _is_address(name)):
-            raise Problem(421, "This server does not answer for that host name; start it with --allow-host to.")
+            raise Problem(421, "This server does not answer for that host name; --allow-host adds it.")
         origin = headers.get("origin")
         if origin is not None and re.sub(r"^https?://", "", origin.lower()) != host.lower():
             raise Problem(403, "Pages of other sites can't use this server.")
 
 
 def make_access(host: str, token_file: Path | None, allow_hosts: Iterable[str] = ()) -> Access:
-    """Return who may do what on a server that is bound to an address; one that others reach must have a token."""
+    """Return who may do what on a server that is bound to an address; one that others can reach must have a token."""
     tokens = read_tokens(token_file) if token_file is not None else ()
     loopback = is_loopback(host)
     if not loopback and not tokens:
@@ -83,7 +133,7 @@ def make_access(host: str, token_file: Path | None, allow_hosts: Iterable[str] =
 
 
 def read_tokens(path: Path) -> tuple[tuple[str, bytes], ...]:
-    """Read a file of tokens, ``read TOKEN`` or ``admin TOKEN`` a line, and keep only their digests."""
+    """Read a file of tokens, one ``read TOKEN`` or ``admin TOKEN`` per line, and keep only their digests."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -97,7 +147,7 @@ def read_tokens(path: Path) -> tuple[tuple[str, bytes], ...]:
             raise UsageError(f"{path}, line {number}: expected 'read TOKEN' or 'admin TOKEN'.")
         if len(words[1].encode()) < _LEAST_BYTES:
             raise UsageError(
-                f"{path}, line {number}: the token has {len(words[1].encode())} bytes; {_LEAST_BYTES} are the least. "
+                f"{path}, line {number}: the token has {len(words[1].encode())} bytes; it needs {_LEAST_BYTES}. "
                 'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
             )
         tokens.append((words[0], hashlib.sha256(words[1].encode()).digest()))
@@ -107,7 +157,7 @@ def read_tokens(path: Path) -> tuple[tuple[str, bytes], ...]:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether only this machine reaches an address."""
+    """Return whether only this machine can reach an address."""
     return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
@@ -121,7 +171,7 @@ def cookie_token(text: str) -> str:
 
 
 def security_headers(scripts: Collection[str]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of every answer; the page's inline scripts are allowed by their hashes."""
+    """Return the security headers of every answer; the page's inline scripts are allowed by their hashes."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in scripts]
     allowed = " ".join(["'self'", *(f"'sha256-{value}'" for value in hashes)])
     policy = (

@@ -8,7 +8,7 @@ import numpy as np
 
 from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
-from tophit.errors import TophitError, UsageError
+from tophit.errors import TophitError
 from tophit.evaluation import RetrievalMetrics, retrieval_metrics
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
@@ -42,7 +42,7 @@ def metrics_of_vectors(
     metrics: Sequence[str] = (),
     rerank: Reranking | None = None,
 ) -> RetrievalMetrics:
-    """Return retrieval metrics of vectors (N, d) of rows (N); ``metrics`` such as ``recall@16`` join the usual ones."""
+    """Return retrieval metrics of vectors (N, d) of rows (N); ``metrics`` such as ``recall@16`` are extra."""
     if len(rows) < 2:
         raise TophitError(f"Retrieval needs at least two readable images to evaluate on; there are {len(rows)}.")
     if not np.isfinite(vectors).all():
@@ -50,13 +50,13 @@ def metrics_of_vectors(
             "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
         )
     return retrieval_metrics(
-        **search_arrays(vectors, rows).arguments, **wanted_ks(metrics), confidence=confidence, rerank=rerank
+        **search_arrays(vectors, rows).arguments, confidence=confidence, rerank=rerank, metrics=metrics
     )
 
 
 @dataclass(frozen=True)
 class SearchArrays:
-    """Which rows search (``query``) and which are searched (``gallery``), and the arguments that say so to metrics."""
+    """The rows that search (``query``) and that are searched (``gallery``), and the same as arguments of metrics."""
 
     query: np.ndarray
     gallery: np.ndarray
@@ -83,17 +83,3 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
         "own_items": place[query],
     }
     return SearchArrays(query, gallery, arguments)
-
-
-def wanted_ks(metrics: Sequence[str]) -> dict[str, Any]:
-    """Return the usual k of each kind of metric and those that names such as ``recall@16`` ask for."""
-    ks: dict[str, set[int]] = {"recall": {1, 2, 4, 8}, "precision": {1, 5, 10}, "ndcg": {2, 4, 8}, "MAP": set()}
-    for name in metrics:
-        kind, _, k = name.partition("@")
-        if kind in ks and k.isdecimal() and int(k) > 0:
-            ks[kind].add(int(k))
-        elif name not in ("mAP", "MAP@R", "R-precision"):
-            raise UsageError(
-                f"There is no metric '{name}'; there are recall@K, precision@K, ndcg@K, MAP@K, mAP, MAP@R, R-precision."
-            )
-    return {f"{kind.lower()}_at": sorted(each) for kind, each in ks.items()}

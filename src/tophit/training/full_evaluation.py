@@ -1,7 +1,6 @@
 """Everything ``tophit evaluate`` measures for one model, or two on the same images, and the files it writes."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from tophit.evaluation import (
     class_spread,
     clustering_metrics,
     paired_difference,
+    parse_metric,
     worst_queries,
 )
-from tophit.files import replace_file, write_text
+from tophit.files import replace_file, without_nan, write_json
 from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.reranking import Reranking
-from tophit.training.evaluate import metrics_of_vectors, search_arrays, wanted_ks
+from tophit.training.evaluate import metrics_of_vectors, search_arrays
 from tophit.training.papers import drawn_gallery_metrics
 
 
@@ -61,7 +61,8 @@ def evaluate_fully(
     re-ranks the model's results; without ``against``, they are compared with the results before re-ranking. Unreadable
     images are reported in the view and left out for both models.
     """
-    wanted_ks(metrics)  # a wrong name should fail before the images are embedded
+    for name in metrics:
+        parse_metric(name)  # a wrong name should fail before the images are embedded
     used, vectors, second = embed_by_both(embedder, part, against, view)
     measured = metrics_of_vectors(vectors, used, 0.95, metrics, rerank)
     other = None if second is None else metrics_of_vectors(second, used, 0.95, metrics)
@@ -125,7 +126,7 @@ def write_evaluation(evaluation: FullEvaluation, folder: str | Path) -> None:
         columns |= {f"against {name}": values for name, values in evaluation.other.per_query.items()}
     with replace_file(folder / "per_query.parquet") as temporary:
         pq.write_table(pa.table(columns), temporary)
-    write_text(folder / "evaluation.json", json.dumps(as_json(evaluation), indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / "evaluation.json", as_json(evaluation))
 
 
 def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
@@ -145,7 +146,7 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         answer["differences"] = {name: asdict(value) for name, value in evaluation.differences.items()}
     answer["worst_queries"] = [_worst_as_json(evaluation, found) for found in evaluation.worst.queries]
     answer["confusions"] = [asdict(confusion) for confusion in evaluation.worst.confusions]
-    return _without_nan(answer)
+    return without_nan(answer)
 
 
 def _worst_as_json(evaluation: FullEvaluation, found: Any) -> dict[str, Any]:
@@ -169,11 +170,3 @@ def _vectors_of(embedded: EmbeddedRows, kept: Sequence[int]) -> np.ndarray:
     """Return the vectors of the rows with these numbers, all of which must be readable."""
     place = {number: i for i, number in enumerate(embedded.rows)}
     return embedded.vectors[[place[number] for number in kept]]
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_nan(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(each) for each in value]
-    return None if isinstance(value, float) and np.isnan(value) else value

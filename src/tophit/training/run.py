@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tophit.data.folders import open_data, whole_path
-from tophit.data.manifest import ImageRow, Manifest, item_id
+from tophit.data.items import item_id
+from tophit.data.manifest import ImageRow, Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text

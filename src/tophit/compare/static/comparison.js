@@ -1,4 +1,4 @@
-// The table sorts by the column whose head is pressed; again turns the order round.
+// A click on a column head sorts the table by it; a second click reverses the order.
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
     const head = button.closest("th");
@@ -10,7 +10,7 @@ for (const button of document.querySelectorAll("th button")) {
     const value = (row) => row.cells[place].dataset.value;
     const compare = (a, b) => {
       const [x, y] = [value(a), value(b)];
-      if (x === "" || y === "") return (x === "") - (y === ""); // what has no value stays below
+      if (x === "" || y === "") return (x === "") - (y === ""); // rows without a value stay at the bottom
       const order = isNaN(x) || isNaN(y) ? x.localeCompare(y) : x - y;
       return down ? -order : order;
     };

@@ -1,4 +1,4 @@
-// Pictures: a result in its green or red frame, a query, and a row of both as in the papers' figures.
+// Pictures: a result in its green or red frame, a query, and a row of both as in figures of papers.
 import { html } from "./html.js";
 import { labelOf, nameOf, opened, source } from "./data.js";
 
@@ -21,14 +21,14 @@ export function Result({ number, rank, score, right, children }) {
   </li>`;
 }
 
-/** An image without a judgement. */
+/** An image without a mark. */
 export function Plain({ number, children }) {
   return html`<li class="cell plain" title="${labelOf(number)}\n${nameOf(number)}">
     <div class="frame"><${Picture} number=${number} alt=${labelOf(number)} /></div>${children}
   </li>`;
 }
 
-/** The results of one model, and the first right one if it stands behind them. */
+/** The results of one model, and the first right one if it comes after them. */
 export function Results({ side, label }) {
   const { items, scores, right, first, first_picture: late } = side;
   return html`<ol class="cells" aria-label=${label}>
@@ -40,7 +40,7 @@ export function Results({ side, label }) {
 /** A file's name that breaks after its separators and not inside a word. */
 export const breakable = (name) => name.split(/(?<=[/_.-])/).map((part, place) => (place ? [html`<wbr />`, part] : part));
 
-/** Open a query in the browser of queries and go there. */
+/** Open a query in the list of queries and go there. */
 export function openQuery(place) {
   opened.value = place;
   document.getElementById("queries").scrollIntoView();

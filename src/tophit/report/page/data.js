@@ -1,4 +1,4 @@
-// What the page shows: the content and the pictures that the report's file holds, and how numbers are written.
+// The content and the pictures in the report's file, and how numbers are written.
 import { signal } from "@preact/signals";
 
 const read = (id) => JSON.parse(document.getElementById(id).textContent);
@@ -6,7 +6,7 @@ const read = (id) => JSON.parse(document.getElementById(id).textContent);
 export const content = read("report-content");
 const pictures = read("report-pictures");
 
-/** The place of the query that is open in the browser of queries, or null. */
+/** The place of the open query in the list of queries, or null. */
 export const opened = signal(null);
 
 /** @param {number} number  an image's; the address of its small picture, or null */
@@ -29,7 +29,7 @@ export function points(value) {
   return Number(size) ? `${value < 0 ? "−" : "+"}${size}` : size;
 }
 export const bounds = (pair, write = (value) => (100 * value).toFixed(1)) => (pair ? `${write(pair[0])} to ${write(pair[1])}` : "");
-/** Whether a difference is beyond doubt, and to which side: its interval excludes 0 and p is below 0.05. */
+/** Whether a difference is significant, and in which direction: its interval excludes 0 and p is below 0.05. */
 export function verdictOn({ bounds: pair, p }) {
   if (!pair || p == null || p >= 0.05) return "";
   return pair[0] > 0 ? "up" : pair[1] < 0 ? "down" : "";

@@ -1,4 +1,4 @@
-// One query: what it found, what stood before the first right answer, what the loss would move; two models side by side.
+// One query: its results, what came before the first right one, what the loss would move; two models side by side.
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { kind, sign, words } from "./changes.js";
@@ -6,7 +6,7 @@ import { breakable, Picture, Plain, Results } from "./cells.js";
 
 const ROW = 64; // pixels, as in report.css
 
-/** Which classes stood before the first right answer, most frequent first, of the results that are listed. */
+/** The classes of the listed results before the first right one, most frequent first. */
 function before(side) {
   const wrong = side.items.filter((_, place) => place + 1 < (side.first ?? Infinity)).map(labelOf);
   const times = new Map();
@@ -18,11 +18,11 @@ function Before({ side }) {
   if (side.first === 1) return html`<p class="story-line">The nearest image is right.</p>`;
   const found = before(side);
   const more = side.first == null || side.first > side.items.length + 1;
-  return html`<p class="story-line">${side.first == null ? "No right answer is in the gallery." : html`Before the first right answer, at rank <b>${count(side.first)}</b>, stood`}
+  return html`<p class="story-line">${side.first == null ? "The gallery has no right answer; the first results are" : html`The first right answer is at rank <b>${count(side.first)}</b>, after`}
     ${" "}${found.map(([label, times], place) => html`${place ? ", " : ""}<b>${times}</b> × ${label}`)}${more ? ` among the first ${side.items.length}` : ""}.</p>`;
 }
 
-/** The rank of an image in a list, where the list knows it: among the first results, or as the first right one. */
+/** The rank of an image if it is known: among the first results, or as the first right one. */
 function rankIn(side, number) {
   const place = side.items.indexOf(number);
   return place >= 0 ? place + 1 : number === side.first_picture ? side.first : null;
@@ -35,15 +35,15 @@ function MisplacedSet({ side, numbers, name, kind }) {
   })}</ul>`;
 }
 
-/** The top-k precision loss's sets: P belongs into the first k results, N stands there instead. */
+/** The sets of the top-k precision loss: P belongs among the first k results, N is there instead. */
 function Misplaced({ side }) {
   if (!side.belong) return null;
   const [k] = content.top_k;
-  if (!side.belong.length) return html`<p class="story-line">The first ${k} are as right as they can be: the loss moves nothing here, its margin included.</p>`;
+  if (!side.belong.length) return html`<p class="story-line">The first ${k} results are as good as they can be, with the margin: the loss would move nothing here.</p>`;
   return html`<div class="misplaced">
     <h4>What the top-${k} precision loss would move</h4>
-    <div class="sides"><div><p class="muted small">P, outside: belongs into the first ${k}</p><${MisplacedSet} side=${side} numbers=${side.belong} name="P" kind="belong" /></div>
-    <div><p class="muted small">N, inside: stands in its place</p><${MisplacedSet} side=${side} numbers=${side.intrude} name="N" kind="intrude" /></div></div>
+    <div class="sides"><div><p class="muted small">P: should be among the first ${k}</p><${MisplacedSet} side=${side} numbers=${side.belong} name="P" kind="belong" /></div>
+    <div><p class="muted small">N: is there instead</p><${MisplacedSet} side=${side} numbers=${side.intrude} name="N" kind="intrude" /></div></div>
   </div>`;
 }
 
@@ -92,7 +92,7 @@ export function Detail({ query, close }) {
           ${" "}· first right at <b>${mine.first == null ? "–" : count(mine.first)}</b>${theirs && ` (${theirs.first == null ? "–" : count(theirs.first)})`} · ${plural(mine.relevant, "image")} to find</p></div>
       <button class="plain close" aria-label="Close" onClick=${close}>✕</button>
     </div>
-    ${theirs ? html`<${SideBySide} query=${query} />` : html`<${Results} side=${mine} label="What ${label} found" />`}
+    ${theirs ? html`<${SideBySide} query=${query} />` : html`<${Results} side=${mine} label="Results of ${label}" />`}
     <${Before} side=${mine} />
     <${Misplaced} side=${mine} />
   </article>`;

@@ -1,19 +1,19 @@
-// Queries as the papers show them, the classes taken for one another, and the queries won and lost.
+// Galleries of queries, the most confused classes, and the queries that got better and worse.
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { GalleryRow, openQuery, Picture, Plain } from "./cells.js";
 
 const GALLERIES = [
-  ["best", "Best queries", "Highest average precision, one of a class; of equals those with more to find."],
-  ["worst", "Worst queries", "Lowest average precision, one of a class."],
-  ["random", "Random queries", "Drawn by the run's seed: what to expect."],
+  ["best", "Best queries", "Highest average precision, one per class; of equals those with more to find."],
+  ["worst", "Worst queries", "Lowest average precision, one per class."],
+  ["random", "Random queries", "A random sample of what to expect."],
 ];
 
 export function Galleries() {
   return html`<section class="part" id="galleries">
     <h2>Galleries</h2>
     <p class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span>
-      <span class="muted">Under each: rank, cosine similarity, class.${content.models.length > 1 ? ` Of ${content.models[0]}.` : ""}</span></p>
+      <span class="muted">Below each image: rank, cosine similarity, class.${content.models.length > 1 ? ` Results of ${content.models[0]}.` : ""}</span></p>
     ${GALLERIES.map(([name, title, text]) => html`<div class="gallery" key=${name}>
       <h3>${title} <span class="muted">${text}</span></h3>
       <ul>${content.galleries[name].map((place) => {
@@ -27,8 +27,8 @@ export function Galleries() {
 export function Pairs() {
   const { pairs } = content;
   return html`<section class="part" id="confused">
-    <h2>Classes taken for one another</h2>
-    <p class="lead">${pairs.length ? "Pairs of classes whose queries most often have an image of the other as their nearest. Images that were confused stand first." : "No query has an image of another class as its nearest."}</p>
+    <h2>Confused classes</h2>
+    <p class="lead">${pairs.length ? "Pairs of classes whose queries most often have an image of the other class as the nearest result. Confused images come first." : "No query has an image of another class as its nearest result."}</p>
     <ul class="pairs">${pairs.map(({ classes: [one, two], counts }) => html`<li class="pair" key=${`${one.label} ${two.label}`}>
       <p class="pair-facts"><b>${counts[0]}</b> × ${one.label} → ${two.label}${counts[1] ? html` · <b>${counts[1]}</b> × ${two.label} → ${one.label}` : ""}</p>
       <div class="sides">${[one, two].map((side) => html`<div key=${side.label}><h3 title=${side.label}>${side.label}</h3>
@@ -37,7 +37,7 @@ export function Pairs() {
   </section>`;
 }
 
-const IN_SIGHT = 8; // rows of a table that its box shows at least
+const IN_SIGHT = 8; // rows of a table that are visible without scrolling
 
 function Turned({ title, places, of, name }) {
   return html`<div class="turned"><table>
@@ -58,14 +58,14 @@ export function WonAndLost() {
   const total = turned.won + turned.lost + turned.equal;
   const { difference } = turned;
   return html`<section class="part" id="won">
-    <h2>Queries won and lost</h2>
+    <h2>Better and worse queries</h2>
     <p class="lead">By average precision ${models[0]} answers <b class="up">${plural(turned.won, "query", "queries")}</b> better than ${models[1]} and
       ${" "}<b class="down">${count(turned.lost)}</b> worse; ${count(turned.equal)} are equal.
       ${difference && html` The mean changes by <b>${points(difference.mean)}</b> points (95% interval ${points(difference.low)} to ${points(difference.high)}, paired, over classes).`}</p>
     <div class="share" aria-hidden="true">${["won", "equal", "lost"].map((one) => html`<span class=${one} style=${{ flexGrow: turned[one] / Math.max(1, total) }}></span>`)}</div>
     <div class="two-tables">
-      <${Turned} title="Won, average precision rose most" places=${turned.most_won} of=${turned.won} name="up" />
-      <${Turned} title="Lost, average precision fell most" places=${turned.most_lost} of=${turned.lost} name="down" />
+      <${Turned} title="Better, largest gain in average precision first" places=${turned.most_won} of=${turned.won} name="up" />
+      <${Turned} title="Worse, largest loss of average precision first" places=${turned.most_lost} of=${turned.lost} name="down" />
     </div>
   </section>`;
 }

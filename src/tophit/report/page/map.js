@@ -13,13 +13,13 @@ const points = new Float32Array(bytes(map.points).buffer);
 const labels = new Uint16Array(bytes(map.labels).buffer);
 const shown = new Uint32Array(bytes(map.pictures).buffer);
 
-/** The numbers of the classes whose names hold a text; none for an empty one. */
+/** The numbers of the classes whose names contain a text; none for an empty text. */
 function classesLike(text) {
   const wanted = text.trim().toLowerCase();
   return new Set(wanted ? map.names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : [])) : []);
 }
 
-/** The point under the pointer; a signal, so that moving over the map draws the hint anew and nothing else. */
+/** The point under the pointer; a signal, so that moving over the map redraws only the hint. */
 const pointed = signal(null);
 
 function Hint() {
@@ -80,12 +80,12 @@ export function EmbeddingMap() {
   const left = (marked.size || map.names.length) - inLegend.length;
   return html`<section class="part map" id="map" onKeyDown=${onKey}>
     <h2>Map</h2>
-    <p class="lead">Every point is an image; near ones look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
-      ${map.method === "t-SNE" ? " Only who is near whom means something; sizes and gaps do not." : ""}</p>
+    <p class="lead">Every point is an image; points that are close look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
+      ${map.method === "t-SNE" ? " Only closeness has a meaning; the sizes of groups and the gaps between them do not." : ""}</p>
     <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of its name" onInput=${(event) => mark(event.target.value)} /></label>
       <datalist id="classes">${map.names.slice(0, 1000).map((name) => html`<option key=${name} value=${name} />`)}</datalist>
       <span class="muted small" role="status">${marked.size ? `${plural(marked.size, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span>
-      ${(text || inside) && html`<button class="plain clear" title="Escape does it too" onClick=${() => mark("")}>Clear</button>`}</div>
+      ${(text || inside) && html`<button class="plain clear" title="or press Escape" onClick=${() => mark("")}>Clear</button>`}</div>
     <div class="map-frame">
       <canvas ref=${canvas} tabindex="0" role="application" aria-label="Map of ${labels.length} images. Arrow keys move, plus and minus zoom, Enter marks the class of the image in the middle, Escape clears."></canvas>
       <div class="map-tools" role="toolbar" aria-label="Map tools">

@@ -1,4 +1,4 @@
-// Label problems, the classes' local centres, and what was trained.
+// Label problems, the local centres of the classes, and what was trained.
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, plural } from "./data.js";
 import { breakable, Picture, Plain } from "./cells.js";
@@ -8,7 +8,7 @@ export function Problems() {
   if (!problems) return null;
   return html`<section class="part" id="labels">
     <h2>Label problems</h2>
-    <p class="lead">${problems.found ? html`${plural(problems.found, "thing")} to look at, found on the way; all are in <code>${problems.file}</code>.` : "Nothing looked like a wrong label or a duplicate."}</p>
+    <p class="lead">${problems.found ? html`${plural(problems.found, "possible problem")} to check; all are in <code>${problems.file}</code>.` : "No wrong labels or duplicates were found."}</p>
     ${problems.kinds.map((kind) => html`<div class="problems" key=${kind.name}>
       <h3>${kind.title} <span class="muted">${kind.shown.length < kind.found ? `the first ${kind.shown.length} of ${count(kind.found)}` : count(kind.found)}</span></h3>
       <ul>${kind.shown.map((one, place) => html`<li class="problem" key=${place}>

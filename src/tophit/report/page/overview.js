@@ -17,7 +17,7 @@ function Range({ value, interval, kind = "" }) {
 function Fact({ row }) {
   const half = row.interval ? `±${(50 * (row.interval[1] - row.interval[0])).toFixed(1)}` : "";
   return html`<div class="fact big">
-    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>chose the epoch</em>`}</span>
+    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>selected the epoch</em>`}</span>
     <${Range} ...${row} />
     ${row.difference != null && html`<span class="badge ${verdictOn(row)}">${points(row.difference)} points</span>`}
   </div>`;
@@ -54,8 +54,8 @@ export function Metrics() {
         <td class="wide"><${Range} ...${row} />${two && html`<${Range} value=${row.other} interval=${row.other_interval} kind="second" />`}</td>
       </tr>`)}</tbody>
     </table></div>
-    ${two && html`<p class="muted small under-table">${plural(metrics.length, "metric")} are compared, and p (permutation test) is for each alone. A difference is coloured where its interval (bootstrap over classes) excludes 0 and p is below 0.05; with few classes (here ${count(counts.classes)}) such intervals are too narrow.</p>`}
-    ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>Galleries of one random image a class, mean of 10 draws, in percent. Lists and galleries of this report are of the whole set, not of a draw.</caption>
+    ${two && html`<p class="muted small under-table">${plural(metrics.length, "metric")} are compared; p (permutation test) is not adjusted for their number. A difference is coloured if its interval (bootstrap over classes) excludes 0 and p is below 0.05. With few classes (here ${count(counts.classes)}) such intervals are too narrow.</p>`}
+    ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>Galleries of one random image per class, mean of 10 draws, in percent. The lists and galleries of this report use the whole set instead.</caption>
       <thead><tr><th scope="col">test set</th><th scope="col" class="n">recall@1</th><th scope="col" class="n">recall@5</th><th scope="col" class="n">mAP</th></tr></thead>
       <tbody>${Object.entries(sets).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
         ${["recall@1", "recall@5", "mAP"].map((one) => html`<td class="n">${(100 * found[one]).toFixed(2)}</td>`)}</tr>`)}</tbody></table></div>`}

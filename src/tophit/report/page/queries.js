@@ -1,4 +1,4 @@
-// The browser of the worst queries: sort, filter, open one; arrows go through them, Escape closes.
+// The list of the worst queries: sort, filter, open one; arrow keys move through them, Escape closes.
 import { html } from "./html.js";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { content, count, labelOf, opened, percent, plural, points } from "./data.js";
@@ -15,12 +15,12 @@ export const change = (query) => query.sides[0].precision - query.sides[1].preci
 const pair = (query) => [labelOf(query.picture), query.sides[0].wrong ?? ""];
 const SORTS = {
   precision: ["average precision, worst first", (a, b) => precision(a) - precision(b)],
-  first: ["first right rank, latest first", (a, b) => firstRank(b) - firstRank(a) || precision(a) - precision(b)],
+  first: ["rank of the first right result, highest first", (a, b) => firstRank(b) - firstRank(a) || precision(a) - precision(b)],
   pair: ["class pair", (a, b) => pair(a)[0].localeCompare(pair(b)[0]) || pair(a)[1].localeCompare(pair(b)[1]) || precision(a) - precision(b)],
-  ...(two && { lost: ["change, most lost first", (a, b) => change(a) - change(b)], won: ["change, most won first", (a, b) => change(b) - change(a)] }),
+  ...(two && { lost: ["change, largest loss first", (a, b) => change(a) - change(b)], won: ["change, largest gain first", (a, b) => change(b) - change(a)] }),
 };
 
-/** The places of the queries to list: those whose class, or a class they found instead, holds the text. */
+/** The places of the queries to list: those whose class, or the class found instead, contains the text. */
 function listed(sort, text) {
   const wanted = text.trim().toLowerCase();
   const found = held.filter((place) => !wanted || pair(content.queries[place]).some((name) => name.toLowerCase().includes(wanted)));
@@ -83,18 +83,18 @@ export function Queries() {
   return html`<section class="part" id="queries" onKeyDown=${onKey}>
     <h2>The worst queries</h2>
     <p class="lead">${all ? `All ${plural(hardest, "query", "queries")}${skipped ? " with a right answer" : ""}, lowest average precision first` : `The ${plural(hardest, "query", "queries")} with the lowest average precision of ${count(queries)}`}${two && !all ? `, and those that changed most against ${content.models[1]}` : ""}.
-      <span class="screen"> After the arrow (→) stands the class of the nearest wrong result; “all right” means that no listed result is wrong. Arrow keys go through them, Escape closes.</span></p>
+      <span class="screen"> The arrow (→) points to the class of the nearest wrong result; “all right” means that no listed result is wrong. Arrow keys move through the list, Escape closes a query.</span></p>
     <div class="controls" role="search" aria-label="Queries">
       <label>Sort by <select value=${sort} onChange=${(event) => setSort(event.target.value)}>
         ${Object.entries(SORTS).map(([name, [words]]) => html`<option key=${name} value=${name}>${words}</option>`)}</select></label>
-      <label>Class, its own or after the arrow <input type="search" value=${text} placeholder="part of its name" onInput=${(event) => filter(event.target.value)} /></label>
+      <label>Class of the query or of the wrong result <input type="search" value=${text} placeholder="part of the name" onInput=${(event) => filter(event.target.value)} /></label>
       <span class="muted small" role="status">${places.length === held.length ? `${count(held.length)} listed` : `${count(places.length)} of ${count(held.length)}`}</span>
     </div>
     <div class="browser">
       <ol class="query-list" ref=${list} aria-label="Queries">${places.map((place) => html`<${Row} key=${place} place=${place} current=${place === inTurn} />`)}
-        ${!places.length && html`<li class="muted empty">No query of such a class is among these.</li>`}</ol>
+        ${!places.length && html`<li class="muted empty">No listed query has such a class.</li>`}</ol>
       ${current === null
-        ? html`<div class="detail closed"><p class="muted">Choose a query to see its list.</p></div>`
+        ? html`<div class="detail closed"><p class="muted">Choose a query to see its results.</p></div>`
         : html`<${Detail} key=${current} query=${content.queries[current]} close=${() => onKey({ key: "Escape", target: list.current })} />`}
     </div>
     <ul class="print-only">${content.worst.slice(0, PRINTED).map((place) => {

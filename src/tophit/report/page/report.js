@@ -14,7 +14,7 @@ const PARTS = [
   ["curves", "Curves", content.drawings?.length],
   ["galleries", "Galleries"],
   ["confused", "Confused"],
-  ["won", "Won and lost", content.turned],
+  ["won", "Better and worse", content.turned],
   ["map", "Map"],
   ["queries", "Worst"],
   ["labels", "Labels", content.problems],
@@ -34,7 +34,7 @@ function Report() {
 document.getElementById("report").classList.toggle("without-pictures", !hasPictures);
 render(html`<${Report} />`, document.getElementById("report"));
 
-// On paper nothing can be opened, so all is open.
+// Nothing can be opened on paper, so everything is open.
 let folded = [];
 addEventListener("beforeprint", () => {
   folded = [...document.querySelectorAll("details:not([open])")];

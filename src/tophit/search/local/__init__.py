@@ -1,5 +1,1 @@
-"""The local engine: a folder with FAISS segments, a SQLite file and a manifest."""
-
-from tophit.search.local.engine import LocalEngine
-
-__all__ = ["LocalEngine"]
+"""The local backend: a folder with FAISS segments, a SQLite file and a snapshot that names them."""

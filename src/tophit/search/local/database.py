@@ -8,12 +8,15 @@ import sqlite3
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tophit.errors import TophitError
+from tophit.search.filters import Condition
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -31,7 +34,7 @@ _KINDS = {bool: 0, int: 1, float: 1, str: 2}
 
 
 def kind_of(value: Any) -> int | None:
-    """Return the kind of a value that filters compare: truth, number or text; None for others."""
+    """Return the kind of a value that filters compare: boolean, number or text; None for others."""
     return _KINDS.get(type(value))
 
 
@@ -41,7 +44,7 @@ def item_checksum(item_id: str, metadata: str) -> int:
 
 
 class WriteFailed(TophitError):
-    """A write did not reach the disk; nothing of it is in the index, unless the error says that this is unknown."""
+    """A write did not reach the disk; the index is unchanged, unless the error says that this is unknown."""
 
 
 class Database:
@@ -75,7 +78,7 @@ class Database:
         self.connection.close()
 
     def renew(self) -> None:
-        """Let a reader see the newest state."""
+        """Let a reader see the latest state."""
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
         self.connection.execute("BEGIN")
@@ -83,13 +86,13 @@ class Database:
 
     def fact(self, name: str) -> int:
         """Return a number kept beside the items: last_key, changes, and oldest,
-        the first version of the manifest that the log still serves.
+        the first version of the snapshot that the log still supports.
         """
         return self.connection.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()[0]
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Make what is done inside durable, all of it or nothing."""
+        """Make all changes of a block durable, or none of them."""
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             yield self.connection
@@ -149,7 +152,7 @@ class Database:
         run("DELETE FROM fields WHERE field = ? AND kind = ? AND value = ? AND key = ?", rows)
 
     def logged(self, after: int) -> Iterator[tuple[int, str, bytes, int]]:
-        """Go through the log after a key: key, id, vector, checksum, in the order of keys."""
+        """Iterate over the log after a key: key, id, vector, checksum, in the order of keys."""
         return self.connection.execute(
             "SELECT l.key, i.id, l.vector, l.checksum FROM log l JOIN items i USING (key) "
             "WHERE l.key > ? ORDER BY l.key",
@@ -167,12 +170,12 @@ class Database:
             wanted = ",".join(map(str, keys[start : start + _CHUNK]))
             rows = self.connection.execute(f"SELECT key, metadata FROM items WHERE key IN ({wanted})")
             pairs = rows.fetchall()
-            texts = json.loads(f"[{','.join(text for _, text in pairs)}]")  # one call is faster than one a row
+            texts = json.loads(f"[{','.join(text for _, text in pairs)}]")  # one call is faster than one per row
             found.update(zip((key for key, _ in pairs), texts, strict=True))
         return found
 
     def in_order(self, after: str, most: int) -> list[tuple[str, int, str]]:
-        """Return up to so many items (id, key, metadata text) after an id, in the order of ids."""
+        """Return up to ``most`` items (id, key, metadata text) after an id, in the order of ids."""
         query = "SELECT id, key, metadata FROM items WHERE id > ? ORDER BY id LIMIT ?"
         return self.connection.execute(query, (after, most)).fetchall()
 
@@ -184,7 +187,7 @@ class CommitUnknown(WriteFailed):
 def _connect(path: Path, writable: bool) -> sqlite3.Connection:
     if not path.is_file():
         raise TophitError(f"{path} is missing: the index is damaged.")
-    # The engine lets one thread in at a time.
+    # The backend lets one thread in at a time.
     mode = "rw" if writable else "ro"
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
@@ -205,3 +208,59 @@ def _field_rows(items: Any) -> Iterator[tuple[str, int, Any, int]]:
 
 def _keys(rows: Iterator[tuple[int]]) -> np.ndarray:
     return np.fromiter((row[0] for row in rows), np.int64)
+
+
+_SQL = {"eq": "=", "ne": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The allowed keys, ascending; or, where there are no ``keys``, all but the ``excluded`` ones."""
+
+    keys: np.ndarray | None
+    excluded: np.ndarray
+
+    def rows(self, keys: np.ndarray, live: np.ndarray | None) -> np.ndarray:
+        """Return the allowed rows, ascending, of a part with these ascending keys."""
+        if self.keys is not None:
+            rows = rows_of(keys, self.keys)
+            return rows if live is None else rows[live[rows]]
+        mask = np.ones(len(keys), bool) if live is None else live.copy()
+        mask[rows_of(keys, self.excluded)] = False
+        return np.flatnonzero(mask)
+
+
+def select(database: Database, where: Sequence[Condition]) -> Selection:
+    """Find the items that meet every condition."""
+    nothing = np.empty(0, np.int64)
+    included = [_matching(database, one) for one in where if one.operator != "ne"]
+    excluded = [_matching(database, one) for one in where if one.operator == "ne"]
+    without = reduce(np.union1d, excluded, nothing)
+    if not included:
+        return Selection(None, without)
+    included.sort(key=len)
+    return Selection(np.setdiff1d(reduce(np.intersect1d, included), without, assume_unique=True), nothing)
+
+
+def _matching(database: Database, condition: Condition) -> np.ndarray:
+    """Return the keys of the items that meet a condition; of ``ne``, those that do not."""
+    if condition.operator == "in":
+        found = [_compared(database, condition.field, "=", value) for value in condition.value]
+    else:
+        found = [_compared(database, condition.field, _SQL[condition.operator], condition.value)]
+    return np.unique(np.concatenate(found))
+
+
+def _compared(database: Database, field: str, operator: str, value: object) -> np.ndarray:
+    rows = database.connection.execute(
+        f"SELECT key FROM fields WHERE field = ? AND kind = ? AND value {operator} ?", (field, kind_of(value), value)
+    )
+    return np.fromiter((row[0] for row in rows), np.int64)
+
+
+def rows_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return where the wanted keys are in ascending keys; those that are not there are left out."""
+    places = np.searchsorted(keys, wanted)
+    inside = places < len(keys)
+    places, wanted = places[inside], wanted[inside]
+    return places[keys[places] == wanted]

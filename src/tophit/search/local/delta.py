@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tophit.errors import TophitError
-from tophit.search.local.scan import scan
-from tophit.search.local.selection import rows_of
+from tophit.search.exact import scan
+from tophit.search.local.database import rows_of
 
 
 class Delta:
-    """Rows in the order of their keys, searched exactly. A row that died stays until the next segment."""
+    """Rows in the order of their keys, searched exactly. A deleted row stays until the next segment."""
 
     def __init__(self, dim: int) -> None:
         self.dim = dim
@@ -49,12 +49,12 @@ class Delta:
 
     @property
     def live(self) -> np.ndarray | None:
-        """Which rows are alive; None if all are."""
+        """Which rows are not deleted; None if no row is deleted."""
         return self._live[: self.count] if self.dead else None
 
     @property
     def live_count(self) -> int:
-        """How many rows are alive."""
+        """How many rows are not deleted."""
         return self.count - self.dead
 
     def append(self, keys: np.ndarray, ids: Sequence[str], vectors: np.ndarray) -> None:
@@ -73,7 +73,7 @@ class Delta:
         self.count = end
 
     def kill(self, keys: np.ndarray) -> None:
-        """Take keys out of every later search; those that are not here are ignored."""
+        """Hide keys from every later search; keys of other parts are ignored."""
         places = rows_of(self.keys, keys)
         self.dead += int(self._live[places].sum())
         self._live[places] = False

@@ -1,4 +1,4 @@
-"""Making segments: the delta and some segments become one new segment, put in force by a new manifest."""
+"""Making segments: the delta and some segments become one new segment, named by a new snapshot."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 
 from tophit.errors import TophitError
-from tophit.search.local.files import remove_all
-from tophit.search.local.manifest import SegmentFacts, next_version, publish
+from tophit.search.local.approximate import LocalOptions, build, tune
+from tophit.search.local.database import rows_of
 from tophit.search.local.segment import Segment, add_approximate, write_segment
-from tophit.search.local.selection import rows_of
+from tophit.search.local.snapshot import SegmentFacts, next_version, publish, remove_all
 from tophit.search.local.state import State
-from tophit.search.local.tuning import Wish, build, tune
 
 
 def seal(folder: Path, state: State) -> None:
     """Turn the delta into a flat segment, together with the small flat segments before it.
 
-    A segment joins if it is not greater than what joins it, so sizes grow geometrically and few segments remain.
+    A segment is included if it is not larger than what it joins, so sizes grow geometrically and few segments remain.
     """
     first, joined = len(state.segments), state.delta.live_count
     while first and state.segments[first - 1].facts.kind == "flat" and state.segments[first - 1].live_count <= joined:
@@ -27,34 +26,34 @@ def seal(folder: Path, state: State) -> None:
     _replace(folder, state, first, write_segment(folder, [*state.segments[first:], state.delta]))
 
 
-def compact(folder: Path, state: State, wish: Wish) -> bool:
-    """Merge everything into one segment of the kind wished for, tuned; say whether there was anything to do."""
+def compact(folder: Path, state: State, options: LocalOptions) -> bool:
+    """Merge everything into one segment of the right kind, tuned; return whether there was anything to do."""
     count = sum(part.live_count for part in state.parts())
-    kind = wish.kind_for(count)
-    if _is_compact(state, kind, wish, count):
+    kind = options.kind_for(count)
+    if _is_compact(state, kind, options, count):
         return False
     facts = write_segment(folder, [*state.segments, state.delta])
     if facts is not None and kind != "flat":
-        facts = _with_index(folder, facts, state.manifest.dim, kind, wish)
-    _replace(folder, state, 0, facts, asdict(wish))
+        facts = _with_index(folder, facts, state.snapshot.dim, kind, options)
+    _replace(folder, state, 0, facts, asdict(options))
     return True
 
 
-def _is_compact(state: State, kind: str, wish: Wish, count: int) -> bool:
+def _is_compact(state: State, kind: str, options: LocalOptions, count: int) -> bool:
     if state.delta.count or any(segment.dead for segment in state.segments):
         return False
     if not count:
         return not state.segments
     if len(state.segments) != 1 or state.segments[0].facts.kind != kind:
         return False
-    return kind == "flat" or state.segments[0].facts.tuning["target"] == wish.recall
+    return kind == "flat" or state.segments[0].facts.tuning["target"] == options.recall
 
 
-def _with_index(folder: Path, facts: SegmentFacts, dim: int, kind: str, wish: Wish) -> SegmentFacts:
+def _with_index(folder: Path, facts: SegmentFacts, dim: int, kind: str, options: LocalOptions) -> SegmentFacts:
     segment = Segment(folder, facts, dim, np.empty(0, np.int64))
     try:
         index = build(segment.vectors, kind)
-        return add_approximate(folder, facts, index, kind, tune(index, segment.vectors, wish.recall))
+        return add_approximate(folder, facts, index, kind, tune(index, segment.vectors, options.recall))
     except BaseException:
         remove_all(folder, set(facts.files))
         raise
@@ -63,22 +62,22 @@ def _with_index(folder: Path, facts: SegmentFacts, dim: int, kind: str, wish: Wi
 def _replace(
     folder: Path, state: State, first: int, made: SegmentFacts | None, options: dict[str, object] | None = None
 ) -> None:
-    """Put in force the segments before ``first`` and the new one; then forget what no manifest needs.
+    """Activate the segments before ``first`` and the new one; then remove what no snapshot needs.
 
-    The log keeps what the previous manifest needs, so that one can be gone back to without loss.
+    The log keeps what the previous snapshot needs, so that one can go back to it without loss.
     """
-    before, database = state.manifest, state.database
+    before, database = state.snapshot, state.database
     kept = [segment.facts for segment in state.segments[:first]]
     _check_complete(state, first, made)
-    manifest = next_version(
+    snapshot = next_version(
         before,
         sealed=database.fact("last_key"),
         segments=(*kept, *([made] if made else [])),
         options=options or before.options,
     )
-    publish(folder, manifest)  # where it fails, the new manifest may be in force or not: the engine looks
+    publish(folder, snapshot)  # if it fails, either snapshot may be active: the backend looks
     tombstones = database.tombstones()
-    needed = _held_by(tombstones, folder, manifest.dim, (*before.segments, *manifest.segments))
+    needed = _held_by(tombstones, folder, snapshot.dim, (*before.segments, *snapshot.segments))
     with database.transaction() as connection:
         connection.execute("DELETE FROM log WHERE key <= ?", (before.sealed,))
         connection.executemany("DELETE FROM tombstones WHERE key = ?", [(int(key),) for key in tombstones[~needed]])
@@ -86,7 +85,7 @@ def _replace(
 
 
 def _check_complete(state: State, first: int, made: SegmentFacts | None) -> None:
-    """Refuse to put a version in force that lacks an item: a mistake must not become a loss."""
+    """Refuse to activate a version that lacks an item: a mistake must not become a loss."""
     kept = sum(segment.live_count for segment in state.segments[:first]) + (made.count if made else 0)
     (items,) = state.database.connection.execute("SELECT count(*) FROM items").fetchone()
     if kept != items:
@@ -94,7 +93,7 @@ def _check_complete(state: State, first: int, made: SegmentFacts | None) -> None
 
 
 def _held_by(tombstones: np.ndarray, folder: Path, dim: int, segments: Sequence[SegmentFacts]) -> np.ndarray:
-    """Say of each tombstone whether one of the segments holds its key."""
+    """Return for each tombstone whether one of the segments holds its key."""
     held = np.zeros(len(tombstones), bool)
     for name in {facts.name for facts in segments} if len(tombstones) else ():
         keys = np.memmap(folder / f"{name}.keys", np.int64, "r")

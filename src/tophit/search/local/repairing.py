@@ -1,4 +1,4 @@
-"""Repair: gather every item and vector that matches its checksum, and write them as a new version of the index."""
+"""Verify and repair: read every file of a local index, say what is wrong, and save what matches its checksum."""
 
 import json
 import sqlite3
@@ -12,9 +12,93 @@ import numpy as np
 
 from tophit.errors import TophitError
 from tophit.search.local.database import Database, item_checksum
-from tophit.search.local.manifest import NAME, PREVIOUS, Manifest, SegmentFacts, publish, read_manifest
 from tophit.search.local.segment import checksums
-from tophit.search.local.verifying import verify
+from tophit.search.local.snapshot import (
+    NAME,
+    PREVIOUS,
+    SegmentFacts,
+    Snapshot,
+    file_facts,
+    publish,
+    read_snapshot,
+)
+from tophit.search.local.state import State, read_state
+
+_CHUNK = 65_536
+
+
+def verify(folder: Path) -> list[str]:
+    """Return what is wrong with the index in a folder, one sentence each."""
+    try:
+        snapshot = read_snapshot(folder)
+    except TophitError as error:
+        return [str(error)]
+    problems = list(_file_problems(folder, snapshot))
+    try:
+        state = read_state(folder, snapshot, writable=False)
+    except TophitError as error:
+        return [*problems, str(error)]
+    if state is None:
+        return [*problems, f"The snapshot in {folder} is older than the database."]
+    try:
+        return [*problems, *_database_problems(state), *_item_problems(state), *_vector_problems(state)]
+    except sqlite3.Error as error:
+        return [*problems, f"{state.database.path.name}: {error}."]
+    finally:
+        state.database.close()
+
+
+def _file_problems(folder: Path, snapshot: Snapshot) -> Iterator[str]:
+    for segment in snapshot.segments:
+        for name, expected in segment.files.items():
+            try:
+                found = file_facts(folder / name)
+            except OSError as error:
+                yield f"{name} can't be read: {error.strerror}."
+                continue
+            if found.bytes != expected.bytes:
+                yield f"{name} has {found.bytes} bytes instead of {expected.bytes}."
+            elif found.sha256 != expected.sha256:
+                yield f"{name} does not match its checksum."
+
+
+def _database_problems(state: State) -> Iterator[str]:
+    connection, name = state.database.connection, state.database.path.name
+    for (text,) in connection.execute("PRAGMA integrity_check"):
+        if text != "ok":
+            yield f"{name}: {text}."
+    for item_id, metadata, checksum in connection.execute("SELECT id, metadata, checksum FROM items"):
+        if item_checksum(item_id, metadata) != checksum:
+            yield f"{name}: the item '{item_id}' does not match its checksum."
+    for key, vector, checksum in connection.execute("SELECT key, vector, checksum FROM log"):
+        if zlib.crc32(vector) != checksum:
+            yield f"{name}: the logged vector {key} does not match its checksum."
+
+
+def _item_problems(state: State) -> Iterator[str]:
+    """Every item has one vector, every vector that is not deleted one item."""
+    rows = state.database.connection.execute("SELECT key FROM items ORDER BY key")
+    items = np.fromiter((row[0] for row in rows), np.int64)
+    living = [part.keys if part.live is None else part.keys[part.live] for part in state.parts()]
+    vectors = np.concatenate(living)
+    if len(np.unique(vectors)) != len(vectors):
+        yield "Some vectors exist twice."
+    for keys, others, what in ((items, vectors, "items have no vector"), (vectors, items, "vectors have no item")):
+        lost = np.setdiff1d(keys, others)
+        if len(lost):
+            yield f"{len(lost)} {what}, the first has the key {lost[0]}."
+
+
+def _vector_problems(state: State) -> Iterator[str]:
+    for part in state.parts():
+        for start in range(0, len(part.keys), _CHUNK):
+            with np.errstate(all="ignore"):
+                lengths = np.linalg.norm(part.vectors[start : start + _CHUNK], axis=1)
+            wrong = np.flatnonzero(~(np.abs(lengths - 1) < 1e-3))
+            if len(wrong):
+                yield f"{len(wrong)} vectors are not unit length, the first has the key {part.keys[start + wrong[0]]}."
+                break
+
 
 _STEP = 1000
 
@@ -32,26 +116,26 @@ class _Found:
 
 
 def repair(folder: Path, database_name: str) -> list[str]:
-    """Mend the index in a folder, whose writer's lock is held; return what was done and lost, a sentence each.
+    """Repair the index in a folder, whose writer's lock is held; return what was done and lost, one sentence each.
 
-    Damaged files are left; they go when the next version but one is written.
+    Damaged files stay until two more versions have been written.
     """
     problems = verify(folder)
     if not problems:
         return []
-    manifests = _readable_manifests(folder)
-    if not manifests:
-        raise TophitError(f"Neither {NAME} nor {PREVIOUS} in {folder} can be read: build the index anew.")
-    manifest, found = manifests[0], _Found()
-    for segment in {s.name: s for m in manifests for s in m.segments}.values():
-        _read_segment(folder, segment, manifest.dim, found)
-    database_read = _read_database(folder / manifest.database, manifest.dim, found)
+    snapshots = _readable_snapshots(folder)
+    if not snapshots:
+        raise TophitError(f"Neither {NAME} nor {PREVIOUS} in {folder} can be read: build the index again.")
+    snapshot, found = snapshots[0], _Found()
+    for segment in {s.name: s for m in snapshots for s in m.segments}.values():
+        _read_segment(folder, segment, snapshot.dim, found)
+    database_read = _read_database(folder / snapshot.database, snapshot.dim, found)
     report = list(problems)
     if not database_read:
         found.items = {key: (item_id, "{}") for key, item_id in sorted(found.ids.items())}
-        report.append("No item could be read: the metadata are lost, and items deleted or replaced may be back.")
+        report.append("No item could be read: the metadata is lost, and deleted or replaced items may be back.")
     kept = {item_id: key for key, (item_id, _) in sorted(found.items.items()) if key in found.vectors}
-    _write(folder, database_name, manifest, found, kept)
+    _write(folder, database_name, snapshot, found, kept)
     lost = sorted(_lost(found) - set(kept)) if database_read else []
     if lost:
         some = ", ".join(f"'{one}'" for one in lost[:10])
@@ -60,21 +144,21 @@ def repair(folder: Path, database_name: str) -> list[str]:
 
 
 def _lost(found: _Found) -> set[str]:
-    """Name the items without a vector, and the vectors that neither an item nor a tombstone belongs to."""
+    """Return the ids of items without a vector, and of vectors without an item or a tombstone."""
     without = {item_id for key, (item_id, _) in found.items.items() if key not in found.vectors}
     return without | {one for key, one in found.ids.items() if key not in found.items and key not in found.dead}
 
 
-def _readable_manifests(folder: Path) -> list[Manifest]:
-    found: list[Manifest] = []
+def _readable_snapshots(folder: Path) -> list[Snapshot]:
+    found: list[Snapshot] = []
     for name in (NAME, PREVIOUS):
         with suppress(TophitError):
-            found.append(read_manifest(folder, name))
+            found.append(read_snapshot(folder, name))
     return [one for one in found if one.database == found[0].database]
 
 
 def _read_segment(folder: Path, segment: SegmentFacts, dim: int, found: _Found) -> None:
-    """Take the rows whose checksum holds; the files may be short or missing."""
+    """Take the rows whose checksum matches; the files may be short or missing."""
     try:
         keys, sums, ends = (
             np.fromfile(folder / f"{segment.name}.{part}", kind)
@@ -97,7 +181,7 @@ def _read_segment(folder: Path, segment: SegmentFacts, dim: int, found: _Found) 
 
 
 def _read_database(path: Path, dim: int, found: _Found) -> bool:
-    """Take items and logged vectors whose checksums hold; say whether the file could be read at all."""
+    """Take items and logged vectors whose checksums match; return whether the file could be read at all."""
     if not path.is_file():
         return False
     try:
@@ -135,7 +219,7 @@ def _rows(connection: sqlite3.Connection, columns: str, table: str, last: int) -
         yield from rows
 
 
-def _write(folder: Path, name: str, manifest: Manifest, found: _Found, kept: dict[str, int]) -> None:
+def _write(folder: Path, name: str, snapshot: Snapshot, found: _Found, kept: dict[str, int]) -> None:
     database = Database.create(folder / name)
     try:
         if kept:
@@ -147,5 +231,5 @@ def _write(folder: Path, name: str, manifest: Manifest, found: _Found, kept: dic
         database.close()
     publish(
         folder,
-        Manifest(manifest.version + 2, manifest.dim, manifest.fingerprint, name, options=manifest.options),
+        Snapshot(snapshot.version + 2, snapshot.dim, snapshot.fingerprint, name, options=snapshot.options),
     )

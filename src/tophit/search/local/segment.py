@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
@@ -19,38 +19,20 @@ import pyarrow as pa
 
 from tophit.errors import TophitError
 from tophit.files import sync
+from tophit.search.exact import scan
 from tophit.search.local.approximate import Approximate
-from tophit.search.local.database import WriteFailed
-from tophit.search.local.files import HashedFile, remove_all
-from tophit.search.local.manifest import FileFacts, SegmentFacts
-from tophit.search.local.scan import scan
-from tophit.search.local.selection import rows_of
+from tophit.search.local.database import WriteFailed, rows_of
+from tophit.search.local.snapshot import FileFacts, HashedFile, SegmentFacts, remove_all
+
+if TYPE_CHECKING:
+    from tophit.search.local.part_search import Part
 
 _CHUNK = 65_536
 _FILES = {"vectors": np.float32, "keys": np.int64, "sums": np.uint32, "ends": np.int64, "ids": np.uint8}
 
 
-class Source(Protocol):
-    """Where a segment's rows come from: another segment or the delta."""
-
-    @property
-    def keys(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def vectors(self) -> np.ndarray: ...  # noqa: D102
-
-    @property
-    def live(self) -> np.ndarray | None: ...  # noqa: D102
-
-    def ids_of(self, rows: np.ndarray) -> list[str]: ...  # noqa: D102
-
-    def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
-        """Raise if a row's checksum is not what it was when it was written."""
-        ...
-
-
 class Segment:
-    """An open segment. Dead rows are known in memory; on disk the database's tombstones name them."""
+    """An open segment. Deleted rows are known in memory; on disk the database's tombstones name them."""
 
     def __init__(self, folder: Path, facts: SegmentFacts, dim: int, tombstones: np.ndarray) -> None:
         self.facts = facts
@@ -66,16 +48,16 @@ class Segment:
 
     @property
     def live(self) -> np.ndarray | None:
-        """Which rows are alive; None if all are."""
+        """Which rows are not deleted; None if no row is deleted."""
         return self._live
 
     @property
     def live_count(self) -> int:
-        """How many rows are alive."""
+        """How many rows are not deleted."""
         return self.facts.count - self.dead
 
     def kill(self, keys: np.ndarray) -> None:
-        """Take keys out of every later search; those that are not here are ignored."""
+        """Hide keys from every later search; keys of other parts are ignored."""
         rows = rows_of(self.keys, keys)
         if not len(rows):
             return
@@ -96,7 +78,7 @@ class Segment:
 
     @cached_property
     def _all_ids(self) -> pa.LargeStringArray:
-        """The mapped ids as Arrow's strings: many are read six times as fast as one by one. Checked once."""
+        """The mapped ids as Arrow's strings: reading many is six times as fast as one by one. Checked once."""
         starts = pa.py_buffer(np.concatenate([[0], self._ends]))
         ids = pa.LargeStringArray.from_buffers(len(self._ends), starts, pa.py_buffer(self._ids))
         try:
@@ -131,10 +113,6 @@ class Segment:
                 "their checksums; repair it."
             )
 
-    def sums(self) -> np.ndarray:
-        """Return the checksums the rows were written with."""
-        return self._map("sums")
-
     def _path(self, part: str) -> Path:
         path = self.folder / f"{self.facts.name}.{part}"
         expected = self.facts.files[path.name].bytes
@@ -166,7 +144,7 @@ class Segment:
         return Approximate(index, self.facts.tuning)
 
 
-def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | None:
+def write_segment(folder: Path, sources: "Sequence[Part]") -> SegmentFacts | None:
     """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none."""
     name = f"segment-{uuid.uuid4().hex[:12]}"
     files: dict[str, HashedFile] = {}
@@ -193,7 +171,7 @@ def write_segment(folder: Path, sources: Sequence[Source]) -> SegmentFacts | Non
         sync(folder)
     except OSError as error:
         _discard(folder, files)
-        raise WriteFailed(f"A segment can't be written to {folder}: {error}. The index is as it was.") from error
+        raise WriteFailed(f"A segment can't be written to {folder}: {error}. The index is unchanged.") from error
     except BaseException:
         _discard(folder, files)
         raise
@@ -224,7 +202,7 @@ def add_approximate(folder: Path, facts: SegmentFacts, index: Any, kind: str, tu
         file.close()
         remove_all(folder, {path.name})
         reason = failures[0] if failures else error
-        raise WriteFailed(f"{path} can't be written: {reason}. The index is as it was.") from error
+        raise WriteFailed(f"{path} can't be written: {reason}. The index is unchanged.") from error
     return replace(facts, kind=kind, tuning=tuning, files={**facts.files, path.name: written})
 
 
@@ -234,7 +212,7 @@ def checksums(vectors: np.ndarray) -> np.ndarray:
     return np.fromiter((zlib.crc32(view[i : i + size]) for i in range(0, len(view), size)), np.uint32, len(vectors))
 
 
-def _chunks(sources: Sequence[Source]) -> Iterator[tuple[Source, np.ndarray]]:
+def _chunks(sources: "Sequence[Part]") -> "Iterator[tuple[Part, np.ndarray]]":
     for source in sources:
         live = source.live
         rows = np.arange(len(source.keys)) if live is None else np.flatnonzero(live)

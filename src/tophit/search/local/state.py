@@ -1,4 +1,4 @@
-"""What an open local index consists of: manifest, database, segments and delta, read as one consistent state."""
+"""What an open local index consists of: snapshot, database, segments and delta, read as one consistent state."""
 
 import re
 import sqlite3
@@ -10,10 +10,9 @@ import numpy as np
 from tophit.errors import TophitError
 from tophit.search.local.database import Database
 from tophit.search.local.delta import Delta
-from tophit.search.local.files import remove_all
-from tophit.search.local.manifest import NAME, PREVIOUS, Manifest, read_manifest
-from tophit.search.local.parts import Part
+from tophit.search.local.part_search import Part
 from tophit.search.local.segment import Segment
+from tophit.search.local.snapshot import NAME, PREVIOUS, Snapshot, read_snapshot, remove_all
 
 _TRIES = 20
 _OURS = re.compile(r"(segment-|items-|vectors-|\.index\.|\.index\.previous\.)")
@@ -24,29 +23,29 @@ _OURS = re.compile(r"(segment-|items-|vectors-|\.index\.|\.index\.previous\.)")
 class State:
     """An open index."""
 
-    manifest: Manifest
+    snapshot: Snapshot
     database: Database
     segments: list[Segment]
     delta: Delta
 
     def parts(self) -> list[Part]:
-        """Return all that is searched, in the order of keys."""
+        """Return everything that is searched, in the order of keys."""
         return [*self.segments, self.delta]
 
     def kill(self, keys: np.ndarray) -> None:
-        """Take ascending keys out of every later search."""
+        """Hide ascending keys from every later search."""
         for part in (*self.segments, self.delta):
             part.kill(keys)
 
 
 def load(folder: Path, writable: bool) -> State:
-    """Read an index. A reader may meet a writer that is replacing files: it looks again then."""
+    """Read an index. A reader may meet a writer that is replacing files; it then tries again."""
     for _ in range(_TRIES):
-        manifest = read_manifest(folder)
+        snapshot = read_snapshot(folder)
         try:
-            state = read_state(folder, manifest, writable)
+            state = read_state(folder, snapshot, writable)
         except TophitError:
-            if read_manifest(folder).version == manifest.version:
+            if read_snapshot(folder).version == snapshot.version:
                 raise
             continue
         if state is not None:
@@ -54,33 +53,33 @@ def load(folder: Path, writable: bool) -> State:
     raise TophitError(f"The index in {folder} changes too fast to be opened; try again.")
 
 
-def read_state(folder: Path, manifest: Manifest, writable: bool) -> State | None:
-    """Open what a manifest names; None if the database has moved on to later ones."""
-    database = Database(folder / manifest.database, writable)
+def read_state(folder: Path, snapshot: Snapshot, writable: bool) -> State | None:
+    """Open what a snapshot names; None if the database has moved on to later snapshots."""
+    database = Database(folder / snapshot.database, writable)
     try:
-        if manifest.version < database.fact("oldest"):
+        if snapshot.version < database.fact("oldest"):
             database.close()
             return None
         tombstones = database.tombstones()
-        segments = [Segment(folder, facts, manifest.dim, tombstones) for facts in manifest.segments]
-        delta = Delta.read(manifest.dim, database.logged(manifest.sealed))
+        segments = [Segment(folder, facts, snapshot.dim, tombstones) for facts in snapshot.segments]
+        delta = Delta.read(snapshot.dim, database.logged(snapshot.sealed))
     except sqlite3.Error as error:
         database.close()
         raise TophitError(f"The index in {folder} is damaged: {database.path.name}: {error}.") from error
     except BaseException:
         database.close()
         raise
-    return State(manifest, database, segments, delta)
+    return State(snapshot, database, segments, delta)
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Remove what neither the manifest in force nor the previous one names: crashed work and older generations."""
+    """Remove what neither the active nor the previous snapshot names: crashed work and older versions."""
     named: set[str] = set()
     for name in (NAME, PREVIOUS):
         if not (folder / name).is_file():
             continue
         try:
-            named |= read_manifest(folder, name).files()
+            named |= read_snapshot(folder, name).files()
         except TophitError:
             if name == NAME:
                 return  # damaged: a repair may need any file

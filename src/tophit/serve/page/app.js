@@ -94,7 +94,7 @@ function Found() {
     <p class="muted small" id="times">${times.join(" · ")}</p>
     ${found.second ? html`<${Comparison} found=${found} />`
       : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box ? asked.label : null} label="Results" />`
-      : html`<p class="waiting">Nothing was found. Is a filter too narrow?</p>`}
+      : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}
   </div>`;
 }
 
@@ -110,12 +110,12 @@ function TokenDialog() {
   };
   return html`<div class="veil"><form class="dialog" role="dialog" aria-label="Token" onSubmit=${give}>
     <h2>This server needs a token</h2><input name="token" type="password" autocomplete="off" aria-label="Token" autofocus />
-    <button class="primary">Go on</button></form></div>`;
+    <button class="primary">Continue</button></form></div>`;
 }
 
 function App() {
   const view = search.value.view;
-  return html`<a class="skip" href="#main">To the results</a>
+  return html`<a class="skip" href="#main">Skip to the results</a>
     <${Header} />
     ${view === "search" ? html`<div class="columns"><${Query} /><main id="main" tabindex="-1"><${Found} /></main></div>`
       : html`<main id="main" class="whole" tabindex="-1">${view === "map" ? html`<${EmbeddingMap} />` : html`<${Worst} />`}</main>`}

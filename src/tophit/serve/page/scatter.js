@@ -150,7 +150,7 @@ export function createScatter(canvas, points, labels, told) {
       context.setLineDash([]);
     }
   }
-  /** Draw the ring and the lasso anew; the points are where they were. */
+  /** Redraw the ring and the lasso; the points stay. */
   const redrawMarks = () => (pending ||= requestAnimationFrame(draw));
   const redraw = () => {
     drawn = null;

@@ -152,14 +152,14 @@ export async function runSearch() {
 function summary(found) {
   const results = found.queries ? found.queries[0].results : found.second.results;
   const first = results[0];
-  if (!first) return "Nothing was found. A filter may be too narrow.";
+  if (!first) return "Nothing found. A filter may be too narrow.";
   return `${results.length} results. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
 }
 
 /** @param {File[]} files */
 export async function searchFiles(files) {
   const pictures = files.filter((file) => file.type.startsWith("image/") || !file.type);
-  if (!pictures.length) return fail(new Error("That is no picture. JPEG, PNG and WebP are understood."));
+  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG or WebP."));
   busy.value = true;
   try {
     const found = await postFiles(pictures, { k: 1, together: false });

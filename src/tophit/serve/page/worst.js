@@ -1,4 +1,4 @@
-// The worst queries: what each found instead of its own kind, and which labels are taken for one another.
+// The worst queries: what each found instead of its own label, and which labels are confused.
 import { html } from "./html.js";
 import { useEffect, useState } from "preact/hooks";
 import { getWhenReady } from "./api.js";
@@ -16,8 +16,8 @@ export function Worst() {
       say(`${made.queries.length} worst queries of ${made.tried}.`);
     }, fail);
   }, []);
-  if (!found || found.state !== "ready") return html`<p class="waiting" role="status">Every item is searching for its own kind …</p>`;
-  if (!found.queries.length) return html`<p class="waiting">There are no labels to tell right from wrong by.</p>`;
+  if (!found || found.state !== "ready") return html`<p class="waiting" role="status">Looking for the worst queries …</p>`;
+  if (!found.queries.length) return html`<p class="waiting">The items have no labels, so results can't be judged.</p>`;
   const shown = found.queries.filter((one) => !label || one.query.label === label);
   return html`<section class="worst" aria-label="Worst queries">
     <div class="facts-row">
@@ -42,11 +42,11 @@ export function Worst() {
         ${!shown.length && html`<p class="muted">None of the worst queries is of ${label}.</p>`}
       </ol>
       <aside aria-label="Confusions">
-        <h3>Taken for one another</h3>
+        <h3>Often confused</h3>
         <ul class="confusions">
           ${found.confusions.map((one) => html`<li key=${`${one.label} ${one.taken_for}`}>
             <button class="plain" aria-pressed=${label === one.label} onClick=${() => setLabel(label === one.label ? "" : one.label)}>
-              <span>${one.label}</span> <span aria-label="is taken for">→</span> <span>${one.taken_for}</span> <b>${one.queries}</b>
+              <span>${one.label}</span> <span aria-label="is confused with">→</span> <span>${one.taken_for}</span> <b>${one.queries}</b>
             </button></li>`)}
         </ul>
       </aside>

@@ -1,0 +1,115 @@
+"""A comparison from start to end: its folder, its workers, its tables, figures and page."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from tophit.compare.comparison_page import to_html
+from tophit.compare.drawings import comparison_drawings
+from tophit.compare.outputs import to_csv, to_markdown
+from tophit.compare.plan import make_plan, preset_fields, read_plan
+from tophit.compare.store import Store
+from tophit.compare.summary import Comparison, summarise
+from tophit.compare.workers import run_workers
+from tophit.data.folders import whole_path
+from tophit.errors import UsageError
+from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
+from tophit.files import write_json, write_text
+from tophit.progress import View
+from tophit.recipe import merged
+
+
+def open_comparison(
+    plan: str | None, preset: str | None, data: str | None, out: Path | None, budget: dict[str, Any]
+) -> Store:
+    """Start a comparison from a plan or a preset in the folder ``out``, or open the one in the folder ``plan``.
+
+    ``data`` and ``budget`` (seeds, trials, epochs; None: unchanged) override the plan.
+    """
+    if (plan is None) == (preset is None):
+        raise UsageError(
+            "Name a plan, a comparison's folder, or a preset: tophit compare --preset quick --data images/."
+        )
+    changes: dict[str, Any] = {"budget": {name: value for name, value in budget.items() if value is not None}}
+    if data is not None:
+        changes["data"] = {"manifest": data}
+    if plan is not None and Path(plan).is_dir():
+        store = Store(Path(plan))
+        fields = store.plan().model_dump(mode="json")
+    else:
+        if out is None:
+            raise UsageError("Name the comparison's folder: --out runs/NAME.")
+        store = Store(out)
+        fields = preset_fields(preset) if preset is not None else read_plan(str(plan)).model_dump(mode="json")
+        if preset is not None and data is None:
+            raise UsageError("A preset names no data: add --data PATH, or --data icons.")
+    made = make_plan(merged(fields, changes), preset or str(plan))
+    store.begin(made.model_copy(update={"data": {**made.data, "manifest": whole_path(made.data["manifest"])}}))
+    return store
+
+
+def run_comparison(
+    store: Store,
+    workers: int = 0,
+    storage: str | None = None,
+    view: View | None = None,
+    train: bool = True,
+    retry: bool = False,
+) -> Comparison:
+    """Finish a comparison with so many workers (0: one per core), then compute its results and write its files.
+
+    ``retry`` repeats runs that failed, as on a full disk; without ``train`` only the results are computed.
+    """
+    plan = store.plan()
+    if retry:
+        store.forget_failures(plan)
+    if train:
+        run_workers(plan, store, workers or os.cpu_count() or 1, storage, view or View())
+    found = summarise(plan, store)
+    write_outputs(found, store.folder, figures_of(store, found, view or View()))
+    return found
+
+
+def is_comparison(folder: str | Path) -> bool:
+    """Say whether a folder is that of a comparison and not of a run."""
+    return Store(Path(folder)).plan_path.is_file()
+
+
+def compare_report(
+    folder: str | Path, out: Path | None = None, figures: Path | None = None, view: View | None = None
+) -> tuple[Path, str]:
+    """Write a comparison's page to ``out`` (default: ``comparison.html`` in its folder) from its finished runs.
+
+    ``figures`` is a folder for its figures as files. Returns the path of the page and the recommendation.
+    """
+    store = Store(Path(folder))
+    found = summarise(store.plan(), store)
+    path = out or store.folder / "comparison.html"
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent} for {path.name}.")
+    if figures is not None:
+        import_matplotlib()  # the user asks for figures, so without matplotlib this is an error
+    drawings = figures_of(store, found, view or View())
+    write_text(path, to_html(found, drawings))
+    if figures is not None:
+        write_drawings(drawings, figures)
+    return path, found.recommendation
+
+
+def figures_of(store: Store, found: Comparison, view: View) -> list[Drawing]:
+    """Return a comparison's figures; none, and a note, if matplotlib is not installed."""
+    if not has_matplotlib():
+        view.note("The page has no figures: they need matplotlib, pip install 'tophit[report]'.")
+        return []
+    return comparison_drawings(found, store.plan(), store)
+
+
+def write_outputs(comparison: Comparison, folder: Path, drawings: list[Drawing] | None = None) -> list[Path]:
+    """Write ``comparison.json``, ``.csv``, ``.md`` and ``.html``, with figures, into a folder; return their paths."""
+    paths = [folder / f"comparison.{suffix}" for suffix in ("json", "csv", "md", "html")]
+    write_json(paths[0], comparison.to_json())
+    for path, text in zip(
+        paths[1:], (to_csv(comparison), to_markdown(comparison), to_html(comparison, drawings or ())), strict=True
+    ):
+        write_text(path, text)
+    return paths

@@ -1,0 +1,86 @@
+"""Items: what an index keeps of a manifest row, and how the row is read back.
+
+An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column
+of the manifest. :func:`to_item` and :func:`to_row` are the only places that know this.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tophit.data.manifest import FEATURE_FILE, FEATURE_ROW, ImageRow
+from tophit.errors import TophitError
+from tophit.images.decode import Box
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
+_OWN = ("path", "label", "split", "box")
+
+
+def to_item(row: ImageRow) -> tuple[str, dict[str, Any]]:
+    """Return the id and the metadata of a row's item.
+
+    >>> to_item(ImageRow(Path("/a.jpg"), "cat", box=(0, 0, 8, 8), metadata={"price": "12", "note": ""}))
+    ('/a.jpg#0,0,8,8', {'price': 12, 'path': '/a.jpg', 'label': 'cat', 'split': 'test', 'box': [0, 0, 8, 8]})
+    """
+    read = {name: stored_value(value) for name, value in row.metadata.items()}
+    metadata = {name: value for name, value in read.items() if value is not None}
+    metadata |= {"path": str(row.path.absolute()), "label": row.label, "split": row.split}
+    return item_id(row), metadata if row.box is None else {**metadata, "box": list(row.box)}
+
+
+def to_row(name: str, metadata: Mapping[str, Any]) -> ImageRow:
+    """Return the row of the item with this id; an item without a path has none.
+
+    >>> to_row("/a.jpg#0,0,8,8", {"price": 12, "path": "/a.jpg", "label": "cat", "box": [0, 0, 8, 8]}).box
+    (0.0, 0.0, 8.0, 8.0)
+    """
+    path = metadata.get("path")
+    if not path:
+        raise TophitError(f"The item '{name}' has no path in its metadata, so its image can't be read.")
+    box = _as_box(metadata.get("box"))
+    own = ("path", "label", "split") if box is None else _OWN
+    if box is None and FEATURE_ROW not in metadata and name.startswith(f"{path}#"):
+        box = _as_box(name.removeprefix(f"{path}#").split(","))  # older parts of tophit embed have it only there
+    rest = {key: value for key, value in metadata.items() if key not in own}
+    return ImageRow(
+        Path(path), str(metadata.get("label", "")), str(metadata.get("split", "test")), box=box, metadata=rest
+    )
+
+
+def item_id(row: ImageRow) -> str:
+    """Return the id of a row's item: its absolute path, with its box if it has one.
+
+    A row of a feature file is identified by its name and number, because names may repeat.
+    """
+    path = str(row.path.absolute())
+    if FEATURE_FILE in row.metadata and FEATURE_ROW in row.metadata:
+        return f"{path}#{row.metadata[FEATURE_ROW]}"
+    return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
+
+
+def stored_value(value: Any) -> Any:
+    """Return a manifest's value as an index stores it: text that reads as a number becomes one, empty becomes None."""
+    if isinstance(value, str):
+        return number_or_text(value) if value else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def number_or_text(text: str) -> int | float | str:
+    """Return the number that a text reads as, such as 10 or 2.5; any other text, such as 007, stays text."""
+    match = _NUMBER.fullmatch(text)
+    if not match:
+        return text
+    return float(text) if match.group(2) else int(text)
+
+
+def _as_box(values: Any) -> Box | None:
+    """Return four numbers as a box; None for anything else, such as a manifest's own column of that name."""
+    try:
+        x1, y1, x2, y2 = (float(value) for value in values)
+    except (TypeError, ValueError):
+        return None
+    return x1, y1, x2, y2

@@ -1,0 +1,110 @@
+"""The retrieval metrics: each is a function of the ranks of a query's relevant items.
+
+A metric is registered by name: ``@register("metric", "recall")`` makes ``recall@16``. A function with a parameter ``k``
+needs a number after ``@``, others must not have one. A metric from outside is ``package.module:function`` or
+``package.module:function@16``; the same function signature is all it needs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tophit.errors import UsageError
+from tophit.evaluation.relevant import RankedQueries
+from tophit.registry import did_you_mean, entries, find, is_known, register
+
+
+@register("metric", "recall")
+def recall(found: RankedQueries, k: int) -> np.ndarray:
+    """Return 1 if a relevant item is among the first k results (the hit rate), else 0."""
+    return (found.among_first(k) > 0).astype(np.float64)
+
+
+@register("metric", "precision")
+def precision(found: RankedQueries, k: int) -> np.ndarray:
+    """Return the share of the first k results that are relevant; k may exceed the gallery."""
+    return found.among_first(k) / k
+
+
+@register("metric", "ndcg")
+def ndcg(found: RankedQueries, k: int) -> np.ndarray:
+    """Return the discounted gains 1 / log2(rank + 1) of the first k results over those of the best order."""
+    best = found.best_gains[np.minimum(found.counts, k)]
+    return found.sum(found.gains * (found.ranks <= k)) / np.where(found.counts > 0, best, np.nan)
+
+
+@register("metric", "MAP")
+def map_at_k(found: RankedQueries, k: int) -> np.ndarray:
+    """Return the precisions at the ranks of the relevant items among the first k results, summed and divided by k."""
+    return found.sum(found.precisions * (found.ranks <= k)) / k
+
+
+@register("metric", "mAP")
+def average_precision(found: RankedQueries) -> np.ndarray:
+    """Return the mean of the precisions at the ranks of all R relevant items."""
+    return found.sum(found.precisions) / _count(found)
+
+
+@register("metric", "MAP@R")
+def map_at_r(found: RankedQueries) -> np.ndarray:
+    """Return the precisions at the ranks of the relevant items among the first R results, summed and divided by R."""
+    return found.sum(found.precisions * found.within_count) / _count(found)
+
+
+@register("metric", "R-precision")
+def r_precision(found: RankedQueries) -> np.ndarray:
+    """Return the share of the first R results that are relevant, for a query with R relevant items."""
+    return found.sum(found.within_count) / _count(found)
+
+
+def _count(found: RankedQueries) -> np.ndarray:
+    """Return R, the number of relevant items of each query (queries,); NaN for none."""
+    return np.where(found.counts > 0, found.counts, np.nan)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its full name, such as ``recall@16``; ``kind`` is the name without the number."""
+
+    name: str
+    kind: str
+    k: int | None
+    function: Callable[..., np.ndarray]
+
+    def __call__(self, found: RankedQueries) -> np.ndarray:
+        """Return its value for each query (queries,); NaN for a query without relevant items."""
+        values = np.asarray(self.function(found) if self.k is None else self.function(found, self.k), np.float64)
+        if values.shape != found.counts.shape or not np.isfinite(values[found.counts > 0]).all():
+            raise UsageError(
+                f"The metric {self.name} must return one finite number per query with relevant items, in an array of "
+                f"shape {found.counts.shape}; its array has shape {values.shape}."
+            )
+        return np.where(found.counts > 0, values, np.nan)
+
+
+def parse_metric(name: str) -> Metric:
+    """Return the metric of a name such as ``recall@16``, ``mAP`` or ``package.module:function``; errors say what fits.
+
+    >>> parse_metric("recall@16").k
+    16
+    """
+    kind, k = name, None
+    before, _, number = name.rpartition("@")
+    if before and number.isdecimal() and (":" in name or not is_known("metric", name)):
+        kind, k = before, int(number)
+    if not is_known("metric", kind):
+        raise UsageError(_unknown(name))
+    entry = find("metric", kind)
+    takes_k = "k" in entry.source()
+    if takes_k and not k:
+        raise UsageError(f"The metric {kind} needs a number of results of at least 1, as in {kind}@10.")
+    if k is not None and not takes_k:
+        raise UsageError(f"The metric {kind} takes no number of results: write {kind}, not {name}.")
+    return Metric(name, kind, k, entry.load())
+
+
+def _unknown(name: str) -> str:
+    known = [f"{entry.name}@K" if "k" in entry.source() else entry.name for entry in entries("metric")]
+    near = did_you_mean(name.partition("@")[0], [each.removesuffix("@K") for each in known])
+    return f"There is no metric '{name}'.{near} Choices: {', '.join(known)}; or package.module:function."

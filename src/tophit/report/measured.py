@@ -1,0 +1,115 @@
+"""A model measured on the test rows, and the sentence and the table that say how good it is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tophit.data.manifest import ImageRow, Manifest
+from tophit.evaluation import PairedDifference, RetrievalMetrics
+from tophit.evaluation.scores import SearchTask, search_task
+from tophit.models.embedder import Embedder
+from tophit.progress import View
+from tophit.training.evaluate import SearchArrays, metrics_of_vectors, search_arrays
+from tophit.training.full_evaluation import embed_by_both
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A model's vectors (N, d) of the rows that could be read, and its metrics with intervals and per query.
+
+    ``search`` says which rows search which. Values per query are in the order of ``search.query``.
+    """
+
+    name: str
+    rows: list[ImageRow]
+    vectors: np.ndarray
+    search: SearchArrays
+    metrics: RetrievalMetrics
+
+    @property
+    def labels(self) -> list[str]:
+        """The label of every row (N)."""
+        return [row.label for row in self.rows]
+
+    @property
+    def query_labels(self) -> np.ndarray:
+        """The label of every query (Q,)."""
+        return self.search.arguments["labels"]
+
+    def task(self) -> SearchTask:
+        """Return the search, with classes as numbers."""
+        return search_task(**self.search.arguments)
+
+
+def measured(name: str, rows: list[ImageRow], vectors: np.ndarray, metrics: tuple[str, ...] = ()) -> Measured:
+    """Measure vectors (N, d) of rows (N) as ``tophit evaluate`` does; ``metrics`` are added to the usual ones."""
+    found = metrics_of_vectors(vectors, rows, 0.95, metrics)
+    return Measured(name, rows, vectors, search_arrays(vectors, rows), found)
+
+
+def measure_models(
+    names: tuple[str, str | None],
+    embedders: tuple[Embedder, Embedder | None],
+    part: Manifest,
+    metrics: tuple[str, ...] = (),
+    view: View | None = None,
+) -> tuple[Measured, Measured | None]:
+    """Measure a model, and another on the same rows if there is one, without images that either can't read."""
+    rows, vectors, second = embed_by_both(embedders[0], part, embedders[1], view)
+    first = measured(names[0], rows, vectors, metrics)
+    return first, None if second is None or names[1] is None else measured(names[1], rows, second, metrics)
+
+
+def verdict(
+    first: Measured,
+    metric: str,
+    before: Mapping[str, float],
+    before_intervals: Mapping[str, Sequence[float]],
+    other: Measured | None = None,
+    difference: PairedDifference | None = None,
+) -> str:
+    """Return the first sentence of a report: the metric, the backbone before training if known, the other model."""
+    classes = len(set(first.query_labels.tolist()))
+    sentence = f"{metric} is {_with_interval(first.metrics[metric], first.metrics.intervals.get(metric))} "
+    sentence += f"on {len(first.search.query):,} queries of {classes:,} classes"
+    if before.get(metric) is not None:
+        gain = 100 * (first.metrics[metric] - before[metric])
+        sentence += f", {abs(gain):.1f} points {'above' if gain >= 0 else 'below'} the backbone before training, "
+        sentence += _with_interval(before[metric], before_intervals.get(metric))
+    if other is None or difference is None:
+        return f"{sentence}."
+    return f"{sentence}. {against_sentence(other.name, difference)}"
+
+
+def against_sentence(other: str, difference: PairedDifference) -> str:
+    """Say how a model compares with another on the same queries."""
+    interval = f"(95% interval {100 * difference.low:+.1f} to {100 * difference.high:+.1f})"
+    if difference.low <= 0 <= difference.high or difference.p_permutation >= 0.05:
+        return (
+            f"On the same queries it can't be told apart from {other}: {100 * difference.mean:+.1f} points {interval}."
+        )
+    word = "above" if difference.mean > 0 else "below"
+    return f"On the same queries it is {abs(100 * difference.mean):.1f} points {word} {other} {interval}."
+
+
+def metric_rows(
+    first: Measured, other: Measured | None, differences: Mapping[str, PairedDifference]
+) -> list[dict[str, Any]]:
+    """Return the table of metrics as plain values, all as fractions."""
+    rows = []
+    for name, value in first.metrics.items():
+        row: dict[str, Any] = {"name": name, "value": value, "interval": first.metrics.intervals.get(name)}
+        if other is not None:
+            row |= {"other": other.metrics[name], "other_interval": other.metrics.intervals.get(name)}
+        if name in differences:
+            change = differences[name]
+            row |= {"difference": change.mean, "bounds": (change.low, change.high), "p": change.p_permutation}
+        rows.append(row)
+    return rows
+
+
+def _with_interval(value: float, bounds: Sequence[float] | None) -> str:
+    text = f"{100 * value:.1f}%"
+    return text if bounds is None else f"{text} ({100 * bounds[0]:.1f} to {100 * bounds[1]:.1f})"

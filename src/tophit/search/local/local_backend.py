@@ -1,0 +1,381 @@
+"""The local backend: one writer and any number of readers on a folder, with no server."""
+
+import json
+import sqlite3
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from tophit.errors import TophitError, UsageError
+from tophit.registry import register
+from tophit.search.backend import Hit, Item
+from tophit.search.filters import Condition
+from tophit.search.local.approximate import LocalOptions
+from tophit.search.local.database import CommitUnknown, Database, Selection, WriteFailed, rows_of, select
+from tophit.search.local.merging import compact, seal
+from tophit.search.local.part_search import Found, nearest
+from tophit.search.local.repairing import repair, verify
+from tophit.search.local.segment import Segment
+from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot
+from tophit.search.local.state import State, load, remove_leftovers
+
+SEAL_AT = 50_000
+"""This many vectors in the delta become a segment."""
+_QUERIES_AT_ONCE = 1024
+_SELECTIONS = 32
+
+
+@register(
+    "backend", "local", in_folder=True, kind_option="kind", kinds=("auto", "flat", "ivf", "hnsw"), tunes_recall=True
+)
+class LocalBackend:
+    """Vectors, ids and metadata in a folder; see docs/search.md."""
+
+    def __init__(self, folder: Path, lock: WriterLock | None, **options: Any) -> None:
+        self.folder = folder
+        self._writer_lock = lock
+        self._turn = threading.RLock()
+        self._failed = self._trouble = ""
+        self._seal_at = SEAL_AT
+        self._selections: dict[str, Selection] = {}
+        if lock is not None:
+            remove_leftovers(folder)
+        self._open: State | None = load(folder, writable=lock is not None)
+        snapshot = self._state.snapshot
+        self.dim, self.fingerprint = snapshot.dim, snapshot.fingerprint
+        self._options = LocalOptions(**{**snapshot.options, **options})
+
+    @classmethod
+    def create(cls, location: str | Path, dim: int, fingerprint: str = "", **options: Any) -> Self:
+        """Create an empty index in a folder and open it for writing; the options are those of :class:`LocalOptions`."""
+        wanted = _checked(options)
+        folder = Path(location)
+        with _locked(folder) as lock:
+            if is_index(folder):
+                raise UsageError(f"{folder} already holds an index; open it, or choose another folder.")
+            database = Database.create(folder / _database_name())
+            database.close()
+            publish(folder, Snapshot(1, dim, fingerprint, database.path.name, options=asdict(wanted)))
+            return cls(folder, lock)
+
+    @classmethod
+    def build(
+        cls,
+        location: str | Path,
+        ids: Sequence[str],
+        vectors: np.ndarray,
+        metadata: Sequence[Mapping[str, Any]],
+        fingerprint: str = "",
+        **options: Any,
+    ) -> Self:
+        """Write a whole index, replacing the one in the folder if there is one, and open it for writing."""
+        wanted = _checked(options)
+        folder = Path(location)
+        with _locked(folder) as lock:
+            database = Database.create(folder / _database_name())
+            with database.transaction():
+                database.insert(ids, vectors, metadata)
+            database.close()
+            version = last_version(folder) + 1
+            made = Snapshot(version, vectors.shape[1], fingerprint, database.path.name, options=asdict(wanted))
+            publish(folder, made)
+            backend = cls(folder, lock)
+            backend.compact()
+            return backend
+
+    @classmethod
+    def open(cls, location: str | Path, writable: bool = False, **options: Any) -> Self:
+        """Open the index in a folder, to read a snapshot or as its writer; options apply when it is compacted."""
+        _checked(options)
+        folder = Path(location)
+        read_snapshot(folder)  # no lock file in a folder without an index
+        if not writable:
+            return cls(folder, None, **options)
+        with _locked(folder) as lock:
+            return cls(folder, lock, **options)
+
+    def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+        """Add or replace items; on the disk when it returns."""
+        with self._writing() as state:
+            with state.database.transaction():
+                old = list(state.database.find(ids).values())
+                state.database.remove(old, state.snapshot.sealed)
+                keys = state.database.insert(ids, vectors, metadata)
+            state.kill(_ascending(old))
+            state.delta.append(keys, ids, vectors)
+            if state.delta.count >= self._seal_at:
+                self._seal()
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove items; off the disk when it returns."""
+        with self._writing() as state:
+            with state.database.transaction():
+                old = list(state.database.find(ids).values())
+                state.database.remove(old, state.snapshot.sealed)
+            state.kill(_ascending(old))
+            return len(old)
+
+    def get(self, ids: Sequence[str]) -> list[Item | None]:
+        """Return the item of each id, in order."""
+        with self._reading():
+            found = self._state.database.find(ids)
+            vectors = self._vectors({key for key, _ in found.values()})
+            return [
+                Item(one, vectors[found[one][0]], json.loads(found[one][1])) if one in found else None for one in ids
+            ]
+
+    def search(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
+    ) -> list[list[Hit]]:
+        """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
+        with self._reading():
+            found = self._nearest(queries, k, where, with_keys=with_metadata)
+            if not with_metadata:
+                return [
+                    [Hit(rank, *one, {}) for rank, one in enumerate(zip(scores, ids, strict=True), 1)]
+                    for scores, ids in zip(found.scores, found.ids, strict=True)
+                ]
+            metadata = self._state.database.metadata(list({key for keys in found.keys for key in keys}))
+        return [
+            [
+                Hit(rank, score, one, dict(metadata[key]))
+                for rank, (score, one, key) in enumerate(zip(*hits, strict=True), 1)
+            ]
+            for hits in zip(*found, strict=True)
+        ]
+
+    def nearest(
+        self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
+    ) -> tuple[list[list[str]], list[list[float]]]:
+        """Return ids and scores of up to k items nearest to each query, best first."""
+        with self._reading():
+            found = self._nearest(queries, k, where, with_keys=False)
+        return found.ids, found.scores
+
+    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> Found:
+        selection = self._select(where)
+        found = Found([], [], [])
+        for start in range(0, len(queries), _QUERIES_AT_ONCE):
+            some = queries[start : start + _QUERIES_AT_ONCE]
+            found.extend(nearest(self._state.parts(), some, k, selection, with_keys))
+        return found
+
+    def count(self, where: Sequence[Condition] = ()) -> int:
+        """Return how many items meet every condition."""
+        with self._reading():
+            selection = self._select(where)
+            if selection is None:
+                return sum(part.live_count for part in self._state.parts())
+            if selection.keys is not None:
+                return len(selection.keys)
+            return sum(part.live_count for part in self._state.parts()) - len(selection.excluded)
+
+    def items(self, batch: int = 1024) -> Iterator[list[Item]]:
+        """Iterate over all items, ordered by id."""
+        after = ""
+        while True:
+            with self._reading():
+                rows = self._state.database.in_order(after, batch)
+                vectors = self._vectors({key for _, key, _ in rows})
+            if not rows:
+                return
+            yield [Item(item_id, vectors[key], json.loads(text)) for item_id, key, text in rows]
+            after = rows[-1][0]
+
+    def compact(self) -> None:
+        """Merge everything into one tuned segment; other writes and searches of this process wait."""
+        with self._writing() as state, self._replacing():
+            compact(self.folder, state, self._options)
+
+    def refresh(self) -> bool:
+        """Let a reader see what was written since it was opened; a writer sees its own writes anyway."""
+        with self._turn:
+            if self._writer_lock is not None:
+                return False
+            before = self.mark()
+            self._reload()
+            return self.mark() != before
+
+    def verify(self) -> list[str]:
+        """Read everything and return the problems found, one sentence each."""
+        with self._turn:
+            return verify(self.folder)
+
+    def repair(self) -> list[str]:
+        """Keep what matches its checksums as a new version; return what was done and lost, one sentence each."""
+        with self._writing(), self._replacing():
+            return repair(self.folder, _database_name())
+
+    @staticmethod
+    def repair_folder(location: str | Path) -> list[str]:
+        """Repair an index that is too damaged to be opened."""
+        with _locked(Path(location)) as lock:
+            report = repair(Path(location), _database_name())
+            lock.release()
+            return report
+
+    def stats(self) -> dict[str, Any]:
+        """Return the facts of the index."""
+        with self._turn:
+            state = self._state
+            segments = [_describe(segment) for segment in state.segments]
+            recalls = [segment["recall@10"] for segment in segments]
+            return {
+                "engine": "local",
+                "count": self.count(),
+                "dim": self.dim,
+                "version": state.snapshot.version,
+                "kind": "+".join(sorted({segment["kind"] for segment in segments})) or "flat",
+                "recall@10": min(recalls, default=1.0),
+                "recall_target": self._options.recall,
+                "segments": segments,
+                "delta": state.delta.live_count,
+                "dead": state.delta.dead + sum(segment.dead for segment in state.segments),
+                "bytes": sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file()),
+                "trouble": self._trouble,
+            }
+
+    def close(self) -> None:
+        """Release the lock and the files."""
+        with self._turn:
+            if self._open is not None:
+                self._open.database.close()
+                self._open = None
+            if self._writer_lock is not None:
+                self._writer_lock.release()
+
+    @property
+    def _state(self) -> State:
+        if self._open is None:
+            raise TophitError(f"The index in {self.folder} is closed.")
+        return self._open
+
+    @contextmanager
+    def _reading(self) -> Iterator[State]:
+        """Let one thread in at a time; turn errors of a damaged database into a sentence."""
+        with self._turn:
+            try:
+                yield self._state
+            except sqlite3.Error as error:
+                raise TophitError(f"The index in {self.folder} can't be read: {error}; repair it.") from error
+
+    def _select(self, where: Sequence[Condition]) -> Selection | None:
+        """Return what a filter allows; the answer is kept until something is written."""
+        if not where:
+            return None
+        name = repr(where)
+        if name not in self._selections:
+            if len(self._selections) >= _SELECTIONS:
+                self._selections.clear()
+            self._selections[name] = select(self._state.database, where)
+        return self._selections[name]
+
+    def _vectors(self, keys: set[int]) -> dict[int, np.ndarray]:
+        """Return copies of the vectors by key."""
+        wanted = np.array(sorted(keys), np.int64)
+        found: dict[int, np.ndarray] = {}
+        for part in self._state.parts():
+            rows = rows_of(part.keys, wanted)
+            found.update(zip(part.keys[rows].tolist(), np.array(part.vectors[rows]), strict=True))
+        return found
+
+    def mark(self) -> tuple[int, int]:
+        """Return the snapshot's version and the number of changes: they differ after every write."""
+        with self._turn:
+            return self._state.snapshot.version, self._state.database.fact("changes")
+
+    def _reload(self) -> None:
+        """Open the state on disk again; the old one stays if that fails."""
+        old = self._state
+        self._selections.clear()
+        self._open = load(self.folder, writable=self._writer_lock is not None)
+        old.database.close()
+        if self._writer_lock is not None:
+            remove_leftovers(self.folder)
+
+    def _seal(self) -> None:
+        """Turn a large delta into a segment. The delta is already durable, so a failure can wait."""
+        try:
+            with self._replacing():
+                seal(self.folder, self._state)
+            self._trouble, self._seal_at = "", SEAL_AT
+        except WriteFailed as error:
+            self._trouble, self._seal_at = str(error), self._state.delta.count + SEAL_AT
+
+    @contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Open the state again after work on the snapshot, whether it succeeded or failed in the middle."""
+        try:
+            yield
+        except BaseException as error:
+            self._failed = f"{type(error).__name__}: {error}"  # until the state on disk is known again
+            self._reload()
+            self._failed = ""
+            if isinstance(error, OSError):
+                raise WriteFailed(f"A new version can't be written to {self.folder}: {error}.") from error
+            raise
+        self._reload()
+
+    @contextmanager
+    def _writing(self) -> Iterator[State]:
+        """Let one thread write; refuse further writes once it is unknown whether a write reached the disk."""
+        with self._turn:
+            if self._writer_lock is None:
+                raise UsageError(f"The index in {self.folder} is open for reading; open it with writable=True.")
+            if self._failed:
+                raise TophitError(f"A write failed ({self._failed}); open the index in {self.folder} again.")
+            self._selections.clear()
+            try:
+                yield self._state
+            except BaseException as error:
+                # After a clean failure disk and memory agree; otherwise memory may lack what is on the disk.
+                if isinstance(error, CommitUnknown) or not isinstance(error, TophitError):
+                    self._failed = str(error) or type(error).__name__
+                raise
+
+
+def _checked(options: Mapping[str, Any]) -> LocalOptions:
+    known = [field.name for field in fields(LocalOptions)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"The local backend has no option '{name}'; choices: {', '.join(known)}.")
+    return LocalOptions(**options)
+
+
+def _describe(segment: Segment) -> dict[str, Any]:
+    """Return a segment's size, kind and the recall measured when it was made."""
+    facts = segment.facts
+    if facts.kind == "flat":
+        return {"count": facts.count, "kind": "flat", "recall@10": 1.0}
+    measured = {f"recall@{k}": facts.tuning[k]["recall"] for k in ("10", "100")}
+    effort = {f"effort@{k}": facts.tuning[k]["effort"] for k in ("10", "100")}
+    return {"count": facts.count, "kind": facts.kind, **measured, **effort, "sample": facts.tuning["sample"]}
+
+
+def _ascending(items: Sequence[tuple[int, str]]) -> np.ndarray:
+    return np.sort(np.array([key for key, _ in items], np.int64))
+
+
+def _database_name() -> str:
+    return f"items-{uuid.uuid4().hex[:12]}.sqlite"
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[WriterLock]:
+    """Take the writer's lock in a folder, which is created if missing; release it only if something fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
+    lock = WriterLock(folder)
+    try:
+        yield lock
+    except BaseException:
+        lock.release()
+        raise

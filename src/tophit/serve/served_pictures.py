@@ -1,0 +1,149 @@
+"""The pictures of a server: those of items, read only inside their folders, and those that users searched with.
+
+An item's picture is addressed by its id, encrypted with AES-SIV: the address reveals nothing, can't be forged, needs no
+table, and stays the same as long as the key is kept.
+"""
+
+import asyncio
+import base64
+import functools
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from tophit.files import replace_file
+from tophit.serve.decode_pool import DecodePool
+from tophit.serve.problems import Problem
+
+SIZES = (160, 320, 1024)
+_CACHE_BYTES = 64_000_000
+_MOST_FILE_BYTES = 200_000_000
+_KEY_BYTES = 32
+_MOST_NAME = 4096
+_cipher = functools.lru_cache(maxsize=4)(AESSIV)
+
+
+def seal(key: bytes, text: str) -> str:
+    """Return an id encrypted, for use in an address."""
+    return base64.urlsafe_b64encode(_cipher(key).encrypt(text.encode(), None)).rstrip(b"=").decode()
+
+
+def unseal(key: bytes, name: str) -> str | None:
+    """Return the id that was encrypted, or None for a name that was not made with this key."""
+    if len(name) > _MOST_NAME:
+        return None
+    try:
+        raw = base64.urlsafe_b64decode(name.encode("ascii") + b"=" * (-len(name) % 4))
+        return _cipher(key).decrypt(raw, None).decode()
+    except (ValueError, InvalidTag):
+        return None
+
+
+def kept_key(path: Path) -> bytes:
+    """Return the key in a file, which is created if missing; if it can't be written, a key for this process only."""
+    try:
+        if path.is_file() and len(key := path.read_bytes()) == _KEY_BYTES:
+            return key
+        key = secrets.token_bytes(_KEY_BYTES)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(key)
+        return key
+    except OSError:
+        return secrets.token_bytes(_KEY_BYTES)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A picture that a user searched with, re-encoded, and its vectors by the models' fingerprints."""
+
+    name: str
+    webp: bytes
+    vectors: dict[str, np.ndarray]
+
+
+class Uploads:
+    """The latest pictures that users searched with, in memory, under names that can't be guessed."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[str, Upload] = OrderedDict()
+
+    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+        """Keep a picture, and drop the least recently used one if there are too many."""
+        upload = Upload(secrets.token_urlsafe(16), webp, vectors)
+        self._kept[upload.name] = upload
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return upload
+
+    def get(self, name: str) -> Upload:
+        """Return a picture that is still kept."""
+        if name not in self._kept:
+            raise Problem(404, "This picture is no longer kept; send it again.")
+        self._kept.move_to_end(name)
+        return self._kept[name]
+
+
+class Thumbnails:
+    """Pictures of items, re-encoded; the latest ones are kept in memory."""
+
+    def __init__(self, pool: DecodePool, roots: Callable[[], list[Path]]) -> None:
+        self._pool = pool
+        self._roots = roots
+        self._cache: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
+        self._bytes = 0
+
+    async def get(self, metadata: dict[str, Any], size: int) -> bytes:
+        """Return an item's picture as WebP, its long side at most one of ``SIZES``."""
+        path = self.path(metadata)
+        box = metadata.get("box")
+        key = (str(path), tuple(box or ()), size, path.stat().st_mtime_ns)
+        if key not in self._cache:
+            data = await self.read(metadata)
+            made = await self._pool.thumbnail(data, size, box)
+            if key not in self._cache:
+                self._cache[key] = made
+                self._bytes += len(made)
+            while self._bytes > _CACHE_BYTES:
+                self._bytes -= len(self._cache.popitem(last=False)[1])
+            return made
+        self._cache.move_to_end(key)
+        return self._cache[key]
+
+    async def read(self, metadata: dict[str, Any]) -> bytes:
+        """Return the bytes of an item's file."""
+        path = self.path(metadata)
+        return await asyncio.to_thread(path.read_bytes)
+
+    def path(self, metadata: dict[str, Any]) -> Path:
+        """Return the file of an item, links resolved, if it lies inside the folders that are served."""
+        given = metadata.get("path")
+        if not isinstance(given, str):
+            raise Problem(404, "This item has no picture.")
+        try:
+            path = Path(given).resolve(strict=True)
+            inside = any(path.is_relative_to(root.resolve()) for root in self._roots())
+            if not inside or not path.is_file() or path.stat().st_size > _MOST_FILE_BYTES:
+                raise Problem(404, "This item's picture is not served.")
+        except (OSError, ValueError, RuntimeError):
+            raise Problem(404, "This item's picture is missing.") from None
+        return path
+
+
+def store_picture(folder: Path, webp: bytes) -> Path:
+    """Write the picture of a new item durably under a random name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{secrets.token_hex(16)}.webp"
+    with replace_file(path) as temporary:
+        temporary.write_bytes(webp)
+    return path
