@@ -1,4 +1,4 @@
-# Everything runs in .venv; the targets make what they need.
+# Everything runs in .venv; each target creates what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,14 +25,14 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	@$(PIP) -e '.[demo,map,onnx,report,serve,dev]'
 	@touch $@
 
-install: $(VENV)/.installed ## Make .venv and install Tophit with the demo
+install: $(VENV)/.installed ## Create .venv and install Tophit with the demo
 
 demo: $(VENV)/.installed ## From icon fonts to a search page, in about four minutes (DEMO_ARGS=--no-serve ends before the page)
 	@$(BIN)/tophit demo $(DEMO_ARGS)
 
 HAS_BROWSER := [ -n "$$TOPHIT_CHROMIUM" ] || command -v chromium || command -v chromium-browser || command -v google-chrome
 
-browser: ## Install the Chromium that the page's tests drive, where it is missing and apt-get may
+browser: ## Install the Chromium that the page's tests drive, if it is missing and apt-get can be used
 	@{ $(HAS_BROWSER); } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "Installing Chromium ..." && \
 		{ apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1; } || \
 		{ echo "The page's tests need Chromium: install it (Debian: apt-get install chromium) or name one in TOPHIT_CHROMIUM."; exit 1; }
@@ -40,7 +40,7 @@ browser: ## Install the Chromium that the page's tests drive, where it is missin
 test: $(VENV)/.installed-dev browser ## Run the tests
 	$(BIN)/python -m pytest
 
-test-slow: $(VENV)/.installed-dev browser ## Run the tests that take minutes
+test-slow: $(VENV)/.installed-dev browser ## Run the slow tests, which take minutes
 	$(BIN)/python -m pytest -m slow -n 0
 
 lint: $(VENV)/.installed-dev ## Check format, lint, layers and types
@@ -49,11 +49,11 @@ lint: $(VENV)/.installed-dev ## Check format, lint, layers and types
 	$(BIN)/lint-imports
 	$(BIN)/basedpyright
 
-format: $(VENV)/.installed-dev ## Format and mend what ruff can
+format: $(VENV)/.installed-dev ## Format, and fix what ruff can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev ## Measure, side by side in one run
+bench: $(VENV)/.installed-dev ## Run the benchmarks, side by side in one run
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
 clean: ## Remove .venv and what tools left behind (runs stay)

@@ -11,7 +11,7 @@ def side_by_side(
 ) -> dict[str, float]:
     """Return each contender's median seconds over rounds in which all take turns, after one round to warm up.
 
-    With ``clock=time.process_time`` they are seconds of the processor: for work in one process on a busy machine.
+    With ``clock=time.process_time`` they are seconds of CPU time: for work in one process on a busy machine.
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):

@@ -1,10 +1,10 @@
-"""A sum whose backward pass costs what a loss's would."""
+"""A sum whose backward pass costs as much as a loss's."""
 
 import torch
 
 
 def dense_sum(matrix: torch.Tensor) -> torch.Tensor:
-    """Return the sum of a matrix; it hands back a dense gradient, as a loss does."""
+    """Return the sum of a matrix; its gradient is dense, like a loss's."""
     return _DenseSum.apply(matrix)  # type: ignore[return-value]
 
 

@@ -1,10 +1,10 @@
 """Measure evaluation side by side in one run: ``python -m benchmarks.evaluation [PART]``; without a part, all.
 
 retrieval: all metrics of some queries against the bare chunked matrix product of the same tiles and threads.
-one-set: the same where every item queries all others, once over the whole set.
+one-set: the same, with every item as a query against all others, once over the whole set.
 library: time and memory against pytorch-metric-learning's AccuracyCalculator, its retrieval metrics and with NMI.
 clustering: k-means against scikit-learn's.
-coverage: how often intervals hold the truth.
+coverage: how often intervals contain the true value.
 """
 
 import argparse
@@ -30,14 +30,14 @@ from tophit.evaluation.scores import COLUMN_TILE, ROW_TILE
 ALL_METRICS = {"recall_at": (1, 10, 100, 1000), "precision_at": (1, 5, 10), "ndcg_at": (10, 100)}
 SHAPES = {  # rows, dimensions, classes, noise; SOP is Stanford Online Products' test set
     "SOP": (60_502, 512, 11_316, 2.2),
-    "200k": (200_000, 128, 37_407, 1.3),  # as many images a class as SOP
+    "200k": (200_000, 128, 37_407, 1.3),  # as many images per class as SOP
     "200k, large classes": (200_000, 128, 11_316, 1.5),
     "200k, a poor model": (200_000, 128, 11_316, 2.2),
 }
 
 
 def synthetic_set(rows: int, dim: int, classes: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit vectors (rows, dim) around class centres and their labels; every class has an image or more.
+    """Return unit vectors (rows, dim) around class centres and their labels; every class has at least one image.
 
     The noise of each shape above gives a recall@1 of about 0.75 to 0.85, as trained models have; 0.08 for the poor one.
     """
@@ -50,7 +50,7 @@ def synthetic_set(rows: int, dim: int, classes: int, noise: float) -> tuple[np.n
 
 
 def seconds(work: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds that passed and those that all processors together worked on it."""
+    """Return the elapsed seconds and the CPU seconds of all processors together."""
     start, worked = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - start, time.process_time() - worked
@@ -176,7 +176,7 @@ def clustering(arguments: argparse.Namespace) -> None:
     limit = 10 + arguments.patience * our_seconds  # a new process needs some seconds to start
     fresh = get_context("spawn")
     for init in ("random", "k-means++"):
-        # In its own process, so that it can be stopped: its default start takes hours at full size.
+        # In its own process, so that it can be stopped: its default initialisation takes hours at full size.
         result = fresh.Queue()
         other = fresh.Process(target=_scikit_learn_side, args=(vectors, clusters, init, result))
         other.start()
@@ -204,7 +204,7 @@ def _scikit_learn_side(vectors: np.ndarray, clusters: int, init: str, result: An
 
 
 def coverage(arguments: argparse.Namespace) -> None:
-    """Simulate test sets whose true mean is 2/3 and print how often the 95% interval holds it."""
+    """Simulate test sets whose true mean is 2/3 and print how often the 95% interval contains it."""
     generator = np.random.default_rng(0)
     simulations, inside = 2000, {"classes": 0, "queries": 0}
     for _ in range(simulations):
@@ -214,7 +214,7 @@ def coverage(arguments: argparse.Namespace) -> None:
             low, high = bootstrap_intervals({"hit": hits}, codes, 0.95, over, draws=1000)["hit"]  # type: ignore[arg-type]
             inside[over] += low <= 2 / 3 <= high
     for over, count in inside.items():
-        print(f"95% interval over {over}: holds the truth in {100 * count / simulations:.1f}% of {simulations} sets")
+        print(f"95% interval over {over}: contains the truth in {100 * count / simulations:.1f}% of {simulations} sets")
 
 
 def main() -> None:
@@ -222,11 +222,13 @@ def main() -> None:
     parser.add_argument(
         "part", nargs="?", choices=["all", "retrieval", "one-set", "library", "clustering", "coverage", "library-side"]
     )
-    parser.add_argument("--queries", type=int, default=4800, help="retrieval: the first queries only; 0 for all")
+    parser.add_argument("--queries", type=int, default=4800, help="retrieval: only this many queries; 0 for all")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--shape", default="SOP", choices=list(SHAPES), help="library: which set")
     parser.add_argument("--share", type=float, default=1.0, help="clustering: the share of SOP's rows and classes")
-    parser.add_argument("--patience", type=float, default=6, help="clustering: stop scikit-learn after so many of ours")
+    parser.add_argument(
+        "--patience", type=float, default=6, help="clustering: stop scikit-learn after this many times our time"
+    )
     parser.add_argument("--nmi", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--which", choices=["ours", "pml"], default="", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

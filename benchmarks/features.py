@@ -1,7 +1,7 @@
 """Speed of embedding with a frozen EfficientNet-Lite0 on one thread: every runtime against plain eager torch.
 
-Plain eager is the network called as it stands: default layout, gradients recorded. torch-contiguous is the same under
-inference_mode, and has a column of its own. Seconds are the processor's, so that a busy machine does not matter much.
+Plain eager is the network called directly: default layout, gradients recorded. torch-contiguous is the same under
+inference_mode, and has its own column. Seconds are CPU time, so that a busy machine matters little.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Reading images: photos a second of one core, beside plain Pillow; and a training step's share of waiting for them.
+"""Reading images: photos per second on one core, compared with plain Pillow; and how long training waits for them.
 
-Photos are drawn here: 500x375 pixels of texture at many scales, JPEGs of about 60 kB. Times are of one thread.
+The photos are synthetic: 500x375 pixels of texture at many scales, JPEGs of about 60 kB. Times are of one thread.
 """
 
 import argparse
@@ -32,7 +32,7 @@ BATCH = 32
 
 
 def photo(seed: int, width: int = 500, height: int = 375) -> Image.Image:
-    """Draw texture at many scales, with the fall of contrast towards fine detail that photos have."""
+    """Draw texture at many scales, with contrast falling towards fine detail as in photos."""
     random = np.random.default_rng(seed)
     pixels = np.zeros((height, width, 3), np.float32)
     for side in (1, 2, 4, 8, 16, 32, 64, 128):
@@ -53,7 +53,7 @@ def write_photos(folder: Path, count: int) -> list[ImageRow]:
 
 
 def plain_test(path: Path) -> np.ndarray:
-    """Decode, scale the short side to 256, cut the centre, normalise: each image by itself."""
+    """Decode, scale the short side to 256, cut the centre, normalise: one image at a time."""
     with Image.open(path) as opened:
         image = opened.convert("RGB")
     scale = 256 / min(image.size)
@@ -63,7 +63,7 @@ def plain_test(path: Path) -> np.ndarray:
 
 
 def plain_train(path: Path, random: np.random.Generator) -> np.ndarray:
-    """Decode, scale the short side to 256, cut 224 anywhere, mirror half, normalise: each image by itself."""
+    """Decode, scale the short side to 256, cut 224 anywhere, mirror half, normalise: one image at a time."""
     with Image.open(path) as opened:
         image = opened.convert("RGB")
     scale = 256 / min(image.size)
@@ -149,7 +149,7 @@ def waiting(rows: list[ImageRow], console: Console, workers: int, steps: int) ->
     console.print(
         f"EfficientNet-Lite0 at 224, batches of {BATCH}, {workers} workers, {os.cpu_count()} cores: {steps} steps, "
         f"waited for data {100 * waited / (waited + worked):.1f}% of the time ({waited / steps * 1e3:.0f} of "
-        f"{(waited + worked) / steps * 1e3:.0f} ms a step)"
+        f"{(waited + worked) / steps * 1e3:.0f} ms per step)"
     )
 
 

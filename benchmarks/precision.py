@@ -1,4 +1,4 @@
-"""What reduced precision costs on the demo set: retrieval metrics of float32 and bf16 vectors of the test icons."""
+"""The cost of reduced precision on the demo set: retrieval metrics of float32 and bf16 vectors of the test icons."""
 
 import time
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.profs
 
-Times are the process's own (CPU time, one thread), medians of rounds in which all take turns. A step is with the same
-loss on the same batch of 32 classes x 4 images of 64 pixels; the plain one has the balanced-hard miner if the loss
-needs one. Miners choose from 1024 vectors of 128 dimensions, 4 a class. Class mining chooses 64 of 100,000 classes.
+Times are CPU time of one thread, medians of rounds in which all take turns. All steps use the same loss on the same
+batch of 32 classes x 4 images of 64 pixels; the plain one has the balanced-hard miner if the loss needs one. Miners
+choose from 1024 vectors of 128 dimensions, 4 per class. Class mining chooses 64 of 100,000 classes.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def print_steps(rounds: int) -> None:
 
 
 def step_contenders(head: bool, make_loss: Callable[[], nn.Module], repeats: int) -> dict[str, Callable[[], None]]:
-    """Return a step of each way on the batch that the sampler drew."""
+    """Return a step of each method on the batch that the sampler drew."""
     labels = torch.arange(3000) // 10
     contenders = {}
     for way in ("plain", "PROFS", "HNCM"):
@@ -80,14 +80,14 @@ def take_steps(
     sampler: BalancedBatchSampler | RepresentativeBatchSampler,
     repeats: int,
 ) -> None:
-    """Learn from one batch several times, and draw as many batches, which a run would then read."""
+    """Learn from one batch several times, and draw as many batches, as a run would."""
     coming = chain.from_iterable(repeat(sampler))
     for _ in range(repeats):
         method.step(batch)
         if isinstance(sampler, RepresentativeBatchSampler):
             kept = sampler.representatives
             next(coming)
-            sampler.representatives = kept  # the batch's own, whatever projection has begun
+            sampler.representatives = kept  # the batch's own, even if a new projection has begun
         else:
             next(coming)
 
@@ -118,7 +118,7 @@ def print_miners(rounds: int) -> None:
 
 
 def print_class_mining(rounds: int) -> None:
-    print("| 100,000 classes, dimensions | ms a batch | one pass alone, ms |\n| --- | --- | --- |")
+    print("| 100,000 classes, dimensions | ms per batch | one pass alone, ms |\n| --- | --- | --- |")
     for dim in (128, 512):
         vectors = np.random.default_rng(0).normal(size=(100_000, dim)).astype(np.float32)
         bank = ClassBank(len(vectors))

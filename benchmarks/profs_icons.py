@@ -1,9 +1,9 @@
-"""Train a head on the icon set by each of the 18 rows of the PROFS paper's Table 1, over several seeds.
+"""Train a head on the icon set for each of the 18 rows of the PROFS paper's Table 1, over several seeds.
 
     python -m benchmarks.profs_icons          the table: recall@1, MAP@R, NMI and F1 on test classes
-    python -m benchmarks.profs_icons --tune   what the settings were chosen by: MAP@R on validation classes
+    python -m benchmarks.profs_icons --tune   how the settings were chosen: MAP@R on validation classes
 
-The rows are src/tophit/recipes/tables/profs.yaml; one of them alone: tophit train profs/triplet-hncm --run runs/it.
+The rows are in src/tophit/recipes/tables/profs.yaml; to run just one: tophit train profs/triplet-hncm --run runs/it.
 Every row has the same budget: 10 epochs on cached features of the frozen backbone, batches of 64 x 2 images, the epoch
 chosen on validation classes, measured on test classes that training never saw. The intervals are 95% for the mean over
 seeds (Student's t). Tuning uses seeds that the table does not.
@@ -34,7 +34,7 @@ TUNING_SEED = 100
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each row")
-    parser.add_argument("--losses", nargs="+", default=LOSSES, choices=LOSSES, help="rows of these losses only")
+    parser.add_argument("--losses", nargs="+", default=LOSSES, choices=LOSSES, help="only rows of these losses")
     parser.add_argument("--tune", action="store_true", help="compare settings on validation classes instead")
     arguments = parser.parse_args()
     if arguments.tune:

@@ -1,11 +1,11 @@
-"""Time and peak memory of the proxy losses, forward and backward, against a peer and the bare product of matrices.
+"""Time and peak memory of the proxy losses, forward and backward, against a peer and the bare matrix product.
 
     python -m benchmarks.proxy_losses
 
-512 dimensions, batch 384, float32; gradients by embeddings and proxies. Times are the processor's, medians of rounds in
-which all take turns, so that a busy machine matters little. Memory is the rise of the process's peak resident size over
-one call, in a process of its own; proxies and batch are there before. The bare product is: normalise both, one product,
-backward from a dense gradient. The peer is pytorch-metric-learning's SoftTripleLoss, alone and with its
+512 dimensions, batch 384, float32; gradients for embeddings and proxies. Times are CPU time, medians of rounds in which
+all take turns, so that a busy machine matters little. Memory is the rise of the peak resident size over one call, in a
+separate process; proxies and batch are allocated before. The bare product is: normalise both, one product, backward
+from a dense gradient. The peer is pytorch-metric-learning's SoftTripleLoss, alone and with its
 SparseCentersRegularizer, which is the regulariser that ours always has.
 """
 
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--memory-of", nargs=3, metavar=("LOSS", "CLASSES", "PROXIES"), help="print only its memory")
-    parser.add_argument("--all-peers", action="store_true", help="the peer with its regulariser at C = 11,318 too")
+    parser.add_argument("--all-peers", action="store_true", help="also run the peer with its regulariser at C = 11,318")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if arguments.memory_of:
@@ -119,7 +119,7 @@ def main() -> None:
         return
     print(f"torch {torch.__version__}, {arguments.threads} thread, {arguments.rounds} rounds\n")
     print_table((*SEVERAL, *PEERS), 100, 10, 5 * arguments.rounds)
-    # The peer's regulariser compares all proxies with all, here 22,636 x 22,636 numbers: minutes, and gigabytes.
+    # The peer's regulariser compares all pairs of proxies, here 22,636 x 22,636 numbers: minutes and gigabytes.
     print_table((*SEVERAL, *(PEERS if arguments.all_peers else PEERS[:1])), 11_318, 2, arguments.rounds)
     print_table(SINGLE, 100_000, 1, arguments.rounds)
 

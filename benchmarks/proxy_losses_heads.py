@@ -2,10 +2,10 @@
 
     python -m benchmarks.proxy_losses_heads losses            every proxy loss
     python -m benchmarks.proxy_losses_heads proxies           the paper's ablation: K = 1, 4, 8, 12, 16
-    python -m benchmarks.proxy_losses_heads merged            one proxy against several, three classes merged into one
+    python -m benchmarks.proxy_losses_heads merged            one proxy against several, with three classes merged
 
-``--data`` takes a manifest, a folder of class folders, or the demo set 'icons'. Every run has the same recipe but for
-the loss: cached features of the frozen backbone, batches of 32 classes x 4 images, the epoch chosen on validation
+``--data`` takes a manifest, a folder of class folders, or the demo set 'icons'. Every run has the same recipe except
+for the loss: cached features of the frozen backbone, batches of 32 classes x 4 images, the epoch chosen on validation
 classes, measured on test classes that training never saw. The intervals are 95% for the mean over seeds (Student's t);
 a difference is taken seed by seed.
 """
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("table", choices=["losses", "proxies", "merged"], nargs="?", default="losses")
     parser.add_argument("--data", default="icons")
     parser.add_argument("--loss", choices=FAMILY, action="append", help="for proxies and merged (repeatable)")
-    parser.add_argument("--k", type=int, nargs="+", help="proxies a class, for proxies and merged")
+    parser.add_argument("--k", type=int, nargs="+", help="proxies per class, for proxies and merged")
     parser.add_argument("--merge", type=int, default=3, help="for merged: training classes merged into one")
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each row")
     parser.add_argument("--first-seed", type=int, default=0)
@@ -60,14 +60,14 @@ def measured(arguments: argparse.Namespace, sections: Sections) -> list[dict[str
 
 
 def print_counts(name: str, counts: list[int], arguments: argparse.Namespace, sections: Sections) -> None:
-    """Print a row for each number of proxies, and below the first one the differences to it."""
+    """Print a row for each number of proxies, followed by its difference from the first."""
     first = None
     for count in counts:
         loss = {**LOSSES[name], "proxies_per_class": count}
         results = measured(arguments, {**sections, "loss": loss})
         print_row(f"{name}, K = {count}", results, METRICS)
         if first is not None:
-            print_difference(f"difference to K = {counts[0]}", first, results, METRICS)
+            print_difference(f"difference from K = {counts[0]}", first, results, METRICS)
         first = first or results
 
 

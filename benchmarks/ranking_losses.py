@@ -2,10 +2,10 @@
 
     python -m benchmarks.ranking_losses
 
-512 dimensions, 4 images a class, float32. Times are medians of rounds in which all take turns, so a busy machine
-slows both sides. Memory is the rise of the process's peak resident size over one call, in a process of its own. The
-bare similarity is: normalise, one product of the batch with itself, backward. The peer is pytorch-metric-learning;
-from 1024 on it needs more memory than this machine has.
+512 dimensions, 4 images per class, float32. Times are medians of rounds in which all take turns, so a busy machine
+slows both sides. Memory is the rise of the peak resident size over one call, in a separate process. The bare similarity
+is: normalise, one product of the batch with itself, backward. The peer is pytorch-metric-learning; from a batch of 1024
+on it needs more memory than this machine has.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def bare_similarity(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def sorted_negatives(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return a sum after sorting every row of the similarity matrix: what a core that sorts first would pay."""
+    """Return a sum after sorting every row of the similarity matrix: the cost of a core that sorts first."""
     with torch.no_grad():
         unit = functional.normalize(x, dim=1)
         (unit @ unit.T).sort(dim=1)
@@ -42,7 +42,7 @@ def sorted_negatives(x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def make(name: str) -> Step:
-    """Return a loss by its name here; the peer's are imported only when asked for."""
+    """Return a loss by its name in this file; the peer's are imported only when needed."""
     if name.startswith("PML"):
         from pytorch_metric_learning import losses as peer
 
@@ -88,7 +88,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--memory-of", help="print the peak memory of one loss and stop")
+    parser.add_argument("--memory-of", help="print the peak memory of one loss and exit")
     parser.add_argument("--batch", type=int, default=384, help="for --memory-of")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -3,7 +3,7 @@
     python -m benchmarks.ranking_losses_icons            every loss
     python -m benchmarks.ranking_losses_icons --merge 3  the PNP paper's robustness experiment
 
-Every run has the same recipe but for the loss: 20 epochs on cached features of the frozen backbone, batches of 32
+Every run has the same recipe except for the loss: 20 epochs on cached features of the frozen backbone, batches of 32
 classes x 4 images, the epoch chosen on validation classes, measured on test classes that training never saw.
 The intervals are 95% for the mean over seeds (Student's t).
 """
@@ -23,7 +23,7 @@ LOSSES: dict[str, dict[str, Any]] = {
     "top-k precision": {"name": "topk-precision"},
     "Proxy-Anchor": {"name": "proxy-anchor"},
 }
-# The issue's list; the paper's own tables have Smooth-AP, one of the I variants, and Dq.
+# All variants; the paper's own tables have Smooth-AP, one of the I variants, and Dq.
 MERGED = ["PNP-Dq", "PNP-O", "PNP-Iu", "PNP-Ib", "Smooth-AP"]
 
 

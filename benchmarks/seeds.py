@@ -1,4 +1,4 @@
-"""Tables over seeds: heads on cached features, the same recipe for every row but for what the row changes."""
+"""Tables over seeds: heads on cached features, with the same recipe for every row except for what the row changes."""
 
 import statistics
 import tempfile
@@ -17,7 +17,7 @@ Sections = Mapping[str, Mapping[str, Any]]
 def train_head(data: str, seed: int, sections: Sections) -> dict[str, Any]:
     """Return the result of one run: 20 epochs on features at 64 pixels, batches of 32 classes x 4 images.
 
-    ``sections`` are the recipe's sections, whose fields go before these.
+    ``sections`` are sections of the recipe, whose fields override these.
     """
     fields: dict[str, dict[str, Any]] = {
         "data": {"manifest": data},
@@ -33,7 +33,7 @@ def train_head(data: str, seed: int, sections: Sections) -> dict[str, Any]:
 
 
 def metrics_over_seeds(data: str, seeds: int, sections: Sections, first: int = 0) -> list[dict[str, float]]:
-    """Return the metrics on the test classes of a run with each seed from the first on."""
+    """Return the test metrics of one run per seed, starting with the seed ``first``."""
     return [train_head(data, seed, sections)["test"] for seed in range(first, first + seeds)]
 
 

@@ -1,4 +1,4 @@
-"""What a step of THSG costs against a plain step of the triplet loss.
+"""The cost of a step of THSG compared with a plain step of the triplet loss.
 
     python -m benchmarks.thsg
 
@@ -6,7 +6,7 @@ Batches of 32 classes x 4 images of the 298 classes that the icon set trains on,
 length 128, no miner in either. CPU time, medians of rounds in which both take turns, so a busy machine matters little.
 - backbone trained: images of 64 pixels, forward and backward through the whole network.
 - backbone frozen: the same images forward through the backbone, without a gradient; the head learns.
-- cached features: the backbone's output is there already, as with ``embedder.trainable: head``.
+- cached features: the backbone's output is already computed, as with ``embedder.trainable: head``.
 """
 
 import argparse
@@ -27,7 +27,7 @@ CLASSES, IN_BATCH, PER_CLASS, DIM, SIDE = 298, 32, 4, 128, 64
 
 
 def make_embed(embedder: Embedder, setting: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return what maps a batch's inputs to embeddings."""
+    """Return the function that maps a batch's inputs to embeddings."""
     embedder.train()
     for module in embedder.backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -37,7 +37,7 @@ def make_embed(embedder: Embedder, setting: str) -> Callable[[torch.Tensor], tor
 
 
 def make_method(name: str, setting: str) -> Method:
-    """Return a method with an embedder of its own."""
+    """Return a method with its own embedder."""
     torch.manual_seed(0)
     embedder = build_embedder(weights="random", dim=DIM, size=SIDE)
     embed = make_embed(embedder, setting)

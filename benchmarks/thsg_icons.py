@@ -1,9 +1,9 @@
-"""Train a head on the icon set by triplets and by THSG, each with four miners, and by THSG without its parts.
+"""Train a head on the icon set with triplets and with THSG, each with four miners, and with THSG without its parts.
 
     python -m benchmarks.thsg_icons
 
-Every run has the same recipe but for miner and method: 20 epochs on cached features of the frozen backbone, batches of
-32 classes x 4 images, the epoch chosen on validation classes, measured on test classes that training never saw.
+Every run has the same recipe except for miner and method: 20 epochs on cached features of the frozen backbone, batches
+of 32 classes x 4 images, the epoch chosen on validation classes, measured on test classes that training never saw.
 THSG's epoch of pre-training is one of the 20. The intervals are 95% for the mean over seeds (Student's t).
 """
 
@@ -42,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, choices=sorted(STUDENT_95), help="runs of each row")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time, each on one thread")
     arguments = parser.parse_args()
     print("| method, miner | " + " | ".join(METRICS) + " |\n| --- |" + " --- |" * len(METRICS), flush=True)

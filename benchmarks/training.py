@@ -1,4 +1,4 @@
-"""Cost of an epoch on the icon set: a head on cached features against the whole network."""
+"""Cost of an epoch on the icon set: a head on cached features compared with the whole network."""
 
 import tempfile
 import time
@@ -12,7 +12,7 @@ from tophit.training import train
 
 
 def seconds_of_epochs(epochs: int, trainable: str, folder: Path) -> float:
-    """Return how long a run of so many epochs takes, everything included."""
+    """Return how long a run of ``epochs`` epochs takes, everything included."""
     overrides = [
         f"embedder.trainable={trainable}",
         f"schedule.epochs={epochs}",
@@ -29,10 +29,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         seconds_of_epochs(1, "head", folder)  # fills the cache of features
-        # An epoch's cost is the difference of two runs, so that start and test cost nothing.
+        # An epoch's cost is the difference of two runs, so that start-up and testing cancel out.
         head = (seconds_of_epochs(41, "head", folder) - seconds_of_epochs(11, "head", folder)) / 30
         whole = seconds_of_epochs(3, "all", folder) - seconds_of_epochs(2, "all", folder)
-    table = Table("what learns", "s an epoch", "ratio", title="Icon set, 331 classes, 3,020 images of 64 px")
+    table = Table("what learns", "s per epoch", "ratio", title="Icon set, 331 classes, 3,020 images of 64 px")
     table.add_row("head, cached features", f"{head:.2f}", "1")
     table.add_row("whole network", f"{whole:.1f}", f"{whole / head:.0f}")
     Console().print(table)

@@ -1,8 +1,8 @@
-"""What the training loop costs over a bare PyTorch loop that takes the same steps, and the memory of chunked batches.
+"""The cost of the training loop over a bare PyTorch loop with the same steps, and the memory of chunked batches.
 
-The loop's own time is what it spends outside of the calls that a bare loop makes too: reading a batch, forward, loss,
-backward, optimizer. Both loops run in turns in one process, on the icon set with EfficientNet-Lite0. Seconds are of
-CPU time, of all threads: those of the clock would measure what else the machine does.
+The loop's own time is what it spends outside the calls that a bare loop makes too: reading a batch, forward, loss,
+backward, optimizer. Both loops take turns in one process, on the icon set with EfficientNet-Lite0. Seconds are CPU time
+of all threads: wall time would also measure what else the machine does.
 """
 
 import argparse
@@ -32,13 +32,13 @@ class _Enough(Exception):
 
 
 def recipe_for(trainable: str, epochs: int) -> Recipe:
-    """Return the icons' recipe with a backbone that learns or not, without evaluations between."""
+    """Return the icons' recipe with a trained or frozen backbone, without evaluations in between."""
     never = ["schedule.warmup_epochs=0", "evaluation.every=100000", "data.validation_share=0", "checkpoint.minutes=5"]
     return read_recipe("icons", [f"embedder.trainable={trainable}", f"schedule.epochs={epochs}", *never])
 
 
 def steps_of_loop(training: _Training, steps: int) -> float:
-    """Return the seconds that Tophit's loop takes for so many steps, from the start of an epoch."""
+    """Return the seconds that Tophit's loop takes for ``steps`` steps, from the start of an epoch."""
     start, first = time.process_time(), training.position.step
     stop = Stop()
 
@@ -84,7 +84,7 @@ def steps_of_bare_loop(training: _Training, steps: int) -> float:
 def own_share(training: _Training, steps: int) -> float:
     """Return the share of the loop's time that is neither a method's step nor the reading of a batch.
 
-    It has no second run to compare with, so it says something where a step takes a second and the noise is percents.
+    It needs no second run to compare with, so it is meaningful even if steps take a second and noise is a few percent.
     """
     inside = 0.0
     step, batches = training.method.step, training.source.batches
@@ -114,12 +114,12 @@ def own_share(training: _Training, steps: int) -> float:
 
 
 def overhead(trainable: str, steps: int, turns: int, folder: Path) -> tuple[float, float, float]:
-    """Return the bare loop's milliseconds a step, the share by which Tophit's takes longer, and its own share."""
+    """Return the bare loop's milliseconds per step, the share by which Tophit's takes longer, and its own share."""
     training = _Training(Run(folder / trainable), recipe_for(trainable, 100_000), View())
     for warm in (steps_of_loop, steps_of_bare_loop):
         warm(training, max(2, steps // 10))
     ratios, bare = [], []
-    for turn in range(turns):  # who goes first changes, so that a drifting clock helps neither
+    for turn in range(turns):  # they alternate in going first, so that a drifting clock favours neither
         order = [steps_of_loop, steps_of_bare_loop][:: 1 if turn % 2 else -1]
         seconds = {each: each(training, steps) for each in order}
         ratios.append(seconds[steps_of_loop] / seconds[steps_of_bare_loop])
@@ -139,7 +139,7 @@ def step_of_batch(size: int, chunk: int | None) -> float:
 
 
 def print_memory() -> None:
-    """Each batch in a process of its own, since a peak never falls."""
+    """Print the memory of each batch, measured in its own process, since a peak never falls."""
     print("\n| batch | chunk | MB beyond the images |\n| --- | --- | --- |", flush=True)
     for size, chunk in ((64, 0), (512, 0), (4096, 64)):
         command = [sys.executable, "-m", "benchmarks.training_overhead", "--step", str(size), str(chunk)]
@@ -151,14 +151,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", nargs=2, type=int, metavar=("SIZE", "CHUNK"), help="measure one step's memory only")
     parser.add_argument("--turns", type=int, default=9)
-    parser.add_argument("--only", choices=["head", "all", "memory"], help="one of the tables' parts")
+    parser.add_argument("--only", choices=["head", "all", "memory"], help="print only this part of the tables")
     arguments = parser.parse_args()
     if arguments.step:
         print(step_of_batch(arguments.step[0], arguments.step[1] or None))
         return
     with tempfile.TemporaryDirectory() as name:
         print(
-            "| what learns | bare loop, ms a step | Tophit's loop | own share |\n| --- | --- | --- | --- |", flush=True
+            "| what learns | bare loop, ms per step | Tophit's loop | own share |\n| --- | --- | --- | --- |",
+            flush=True,
         )
         for trainable, steps, turns in (("head", 300, arguments.turns), ("all", 4, max(3, arguments.turns // 3))):
             if arguments.only not in (None, trainable):

@@ -1,6 +1,6 @@
 """The way of an image through the code: which functions of a tree are called, counted while real commands run.
 
-Both ways are commands in processes of their own, of the tree that is measured: ``tophit train`` on a folder of
+Both are commands of the measured tree in separate processes: ``tophit train`` on a folder of
 images, and ``tophit serve``, to which a picture is uploaded. Python's profiling hook (:mod:`benchmarks.watched`) sees
 all their threads and all processes that they start.
 """
@@ -26,12 +26,12 @@ from PIL import Image
 
 _HOOK = Path(__file__).parent / "watched"
 _PATIENCE = 120.0  # seconds until a server must answer
-_REST = 1.0  # seconds in which a server does what is left to do after an answer
+_REST = 1.0  # seconds for a server to finish its work after an answer
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function by the place of its definition; the phase is that of a call."""
+    """A function, identified by where it is defined, and the phase in which it was called."""
 
     phase: int
     file: str
@@ -40,7 +40,7 @@ class Function:
 
 
 class Watch:
-    """Listens to watched processes; used in a with statement. ``environment`` makes a process a watched one."""
+    """Listens to watched processes; used in a with statement. A process with ``environment`` is watched."""
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self.calls: set[Function] = set()
@@ -69,7 +69,7 @@ class Watch:
         self._socket.close()
 
     def begin_phase(self, number: int) -> None:
-        """Have all functions told anew that are called from now on."""
+        """Start a new phase: functions called from now on are reported again."""
         with self._phase.open("r+b") as file:  # in place: the processes see the same byte
             file.write(bytes([number]))
 
@@ -134,7 +134,7 @@ def _draw_images(folder: Path) -> Path:
 
 @contextmanager
 def _served(environment: Mapping[str, str], index: Path) -> Iterator[str]:
-    """Serve an index by the command line, and yield the address once it is ready."""
+    """Serve an index from the command line, and yield the address once it is ready."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,8 +1,8 @@
-"""Tells which functions of a tree of code a Python process calls; Python imports this file at its start.
+"""Reports which functions of a tree of code a Python process calls; Python imports this file when it starts.
 
 See :mod:`benchmarks.way`, which puts this folder on the path of the processes that it watches and listens to them. A
-call is told once a phase; the one byte of a shared file is the phase. It is told by a socket, because a process may
-have given up its right to write files.
+call is reported once per phase; the one byte of a shared file is the phase. Reports go through a socket, because a
+process may have given up its right to write files.
 """
 
 import mmap
@@ -43,7 +43,7 @@ def _is_named_function(code: CodeType) -> bool:
 
 
 def _is_importing(frame: FrameType | None, tree: str) -> bool:
-    """Say whether a call is part of a module's import, such as that of a decorator."""
+    """Return whether a call is part of a module's import, such as a decorator's."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "<module>" and code.co_filename.startswith(tree):

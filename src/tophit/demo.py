@@ -1,4 +1,4 @@
-"""The demo: from icon fonts to a search, in one call. Each finished part is reused by the next call."""
+"""The demo: from icon fonts to a search, in one call. The next call reuses each finished part."""
 
 import json
 import shutil
@@ -53,15 +53,15 @@ def run_demo(recipe: Recipe, folder: Path, console: Console, view: View) -> None
     view.note(f"   {len(catalogue.index)} test images indexed in {folder / 'index'}; results drawn into {sheet}")
     console.print(f"\n[bold]On icons never seen in training[/] ({len(test)} queries; % and 95% interval over classes)")
     console.print(metrics_table({name: (m["metrics"], m["intervals"]) for name, m in models.items()}))
-    console.print("Next, see what it finds and what it does not, as a page (some minutes):")
+    console.print("Next, see on a page what it finds and what it misses (takes a few minutes):")
     console.print(f"  tophit report {folder}", highlight=False, soft_wrap=True)
-    console.print("And with your own images in one folder a class (.venv/bin/tophit if the venv is not active):")
+    console.print("Or use your own images, one folder per class (.venv/bin/tophit if the venv is not active):")
     console.print("  tophit train head --data PATH/TO/IMAGES --run runs/mine", highlight=False)
     console.print("  tophit index PATH/TO/IMAGES --run runs/mine --out runs/mine/index", highlight=False)
 
 
 def serve_demo(recipe: Recipe, folder: Path, console: Console, view: View, port: int) -> None:
-    """Serve the page on the demo's index, compared with the network before training, until told to stop."""
+    """Serve the page on the demo's index until stopped, with the network before training for comparison."""
     from tophit.serve import start_server
     from tophit.serve.config import ServeConfig
     from tophit.serve.security import make_access
@@ -83,7 +83,7 @@ def _free_port(port: int) -> int:
 
 
 def _before(recipe: Recipe, test: Manifest, view: View) -> dict[str, Any]:
-    """Measure what there is before training: pixels, the pretrained features, and those through an untrained head."""
+    """Measure the baselines before training: pixels, pretrained features, and these through an untrained head."""
     torch.manual_seed(recipe.seed)
     features, untrained = make_embedder(recipe, head=False), make_embedder(recipe)
     return {
@@ -128,7 +128,7 @@ def _index_or_reuse(folder: Path, test: Manifest, view: View) -> Catalogue:
 
 
 def _search_examples(catalogue: Catalogue, test: Manifest) -> list[tuple[SheetCell, Sequence[SheetCell]]]:
-    """Search for some test images, evenly spread over the set; the query itself is left out of its results."""
+    """Search for some test images, evenly spread over the set; each query is left out of its own results."""
     chosen: list[ImageRow] = [test.rows[i] for i in range(len(test) // (2 * QUERIES), len(test), len(test) // QUERIES)]
     found = catalogue.search([row.path for row in chosen], RESULTS + 1)
     rows: list[tuple[SheetCell, Sequence[SheetCell]]] = []

@@ -2,7 +2,7 @@
 
 
 class TophitError(Exception):
-    """Something failed for a reason the user can read and mend."""
+    """Something failed for a reason the user can understand and fix."""
 
     exit_code = 1
 

@@ -72,9 +72,9 @@ def read_json_lines(path: str | Path) -> list[Any]:
 
 
 def create_text(path: str | Path, text: str) -> bool:
-    """Write a text file that is not there yet, whole or not at all; say whether it is this text that is there now.
+    """Write a text file atomically unless it exists; return whether this call wrote it.
 
-    Of processes that do so at the same time, one succeeds.
+    If several processes do so at the same time, one succeeds.
     """
     path = Path(path)
     own = path.with_name(f".{path.name}.{os.getpid()}")
@@ -98,7 +98,7 @@ def sync(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be made again: ``TOPHIT_CACHE``, else ``~/.cache/tophit``."""
+    """Return the folder for files that can be rebuilt: ``TOPHIT_CACHE``, or else ``~/.cache/tophit``."""
     return Path(os.environ.get("TOPHIT_CACHE") or Path.home() / ".cache" / "tophit")
 
 

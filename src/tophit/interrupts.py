@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: never lost, even if an import swallows one, and in training a stop after the current step."""
+"""Ctrl-C and SIGTERM: never lost, even if an import swallows one; training stops after the current step."""
 
 import signal
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ _asked = False
 
 
 def watch(*signals: int) -> None:
-    """From now on remember Ctrl-C, or the given signals, beside raising KeyboardInterrupt."""
+    """From now on, remember Ctrl-C or the given signals as well as raising KeyboardInterrupt."""
     for number in signals or (signal.SIGINT,):
         signal.signal(number, _remember)
 
 
 def asked() -> bool:
-    """Say whether Ctrl-C was pressed, or a watched signal came, since ``watch``."""
+    """Return whether Ctrl-C was pressed, or a watched signal came, since ``watch``."""
     return _asked
 
 
@@ -32,7 +32,7 @@ def _remember(signum: int, frame: FrameType | None) -> None:
 
 
 class Stop:
-    """Whether a stop was asked for."""
+    """Whether a stop was requested."""
 
     asked = False
 
@@ -49,7 +49,7 @@ def stop_signals() -> Iterator[Stop]:
 
     try:
         before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: whoever runs it handles signals
+    except ValueError:  # not the main thread: signals are handled there
         before = {}
     try:
         yield stop

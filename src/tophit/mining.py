@@ -1,7 +1,7 @@
 """Miners: from a batch's embeddings and labels to the triplets worth learning from.
 
-A miner is a function of embeddings (N, d) and labels (N,) to three index tensors, or to the four of
-pytorch-metric-learning. Those here look at a block of anchors at a time.
+A miner is a function from embeddings (N, d) and labels (N,) to three index tensors, or to the four of
+pytorch-metric-learning. The miners here process one block of anchors at a time.
 """
 
 import math
@@ -18,7 +18,7 @@ from tophit.losses.pairwise.pair_loss import Triplet
 from tophit.options import Doc, Positive
 from tophit.registry import find, register
 
-# Distances looked at a time, where a pair is compared with all of the batch.
+# Distances processed at a time, where a pair is compared with the whole batch.
 _CHUNK = 1 << 22
 
 
@@ -45,16 +45,16 @@ def mine(
       than ``margin``: d(a, p)^2 < d(a, n)^2 <= d(a, p)^2 + margin. With ``every``, with all such negatives.
     - ``soft-hard``: each anchor with a random one of the positives that are farther than its nearest negative, and a
       random one of the negatives that are nearer than its farthest positive (Roth et al., ICML 2020).
-    - ``distance-weighted``: each (anchor, positive) with a negative drawn so that all distances come equally often
-      (Wu et al., ICCV 2017). Distances below ``cutoff`` count as that, negatives from ``farthest`` on are left out.
-      Always on unit vectors: the density it corrects for is theirs.
-    - ``balanced-hard``: each anchor with all its positives and as many nearest negatives, the m-th with the m-th: the
-      hard mining of the PROFS paper (Sec. 5.3).
+    - ``distance-weighted``: each (anchor, positive) with a negative drawn so that all distances are equally likely
+      (Wu et al., ICCV 2017). Distances below ``cutoff`` count as ``cutoff``; negatives at ``farthest`` or beyond are
+      left out. Always on unit vectors: the density it corrects for holds only for them.
+    - ``balanced-hard``: each anchor with all its positives and the same number of nearest negatives, the m-th with the
+      m-th: the hard mining of the PROFS paper (Sec. 5.3).
 
     Embeddings (N, d), labels (N,) any integers. An anchor or a pair without a valid negative is left out, so a batch
-    may have no triplets at all. ``anchors`` restricts the anchors to these indices. Draws come from ``generator``, else
-    from torch's seed. Ties go to the lower index. Time and memory are of the order of the distance matrix. Settings
-    that are not given are the strategy's own.
+    may have no triplets at all. ``anchors`` restricts the anchors to these indices. Draws come from ``generator`` or
+    torch's default one. Ties go to the lower index. Time and memory are of the order of the distance matrix. Settings
+    that are not given take the strategy's defaults.
 
     >>> x, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6], [0.0, 1.0]]), torch.tensor([4, 4, 7])
     >>> mine(x, labels, "hard")
@@ -67,7 +67,7 @@ def mine(
 
 
 def _by_blocks(look_at: Callable[..., Triplet], on_unit_vectors: bool = False) -> Callable[..., Triplet]:
-    """Make a miner of a function that finds the triplets of some anchors, perhaps always on unit vectors."""
+    """Turn a function that finds the triplets of some anchors into a miner, optionally always on unit vectors."""
     draws = "generator" in signature(look_at).parameters
 
     @wraps(look_at)
@@ -99,7 +99,7 @@ def _by_blocks(look_at: Callable[..., Triplet], on_unit_vectors: bool = False) -
 def _check(embeddings: torch.Tensor, labels: torch.Tensor) -> None:
     if not isinstance(embeddings, torch.Tensor) or not isinstance(labels, torch.Tensor):
         kinds = f"{type(embeddings).__name__} and {type(labels).__name__}"
-        raise UsageError(f"Mining takes tensors, not {kinds}; torch.as_tensor makes one of an array.")
+        raise UsageError(f"Mining takes tensors, not {kinds}; convert an array with torch.as_tensor.")
     if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
         raise UsageError(
             f"Mining takes embeddings (N, d) and labels (N,), not {tuple(embeddings.shape)} and {tuple(labels.shape)}."
@@ -115,7 +115,7 @@ class _Block:
     def __init__(self, x: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor) -> None:
         self.x = x
         self.anchors = anchors
-        # Each class is a stretch of the sorted batch, so its members are listed without comparing all with all.
+        # Each class is contiguous in the sorted batch, so its members are found without comparing all with all.
         classes, counts = labels.unique(return_inverse=True, return_counts=True)[1:]
         self.order = classes.argsort(stable=True)
         self.counts = counts[classes[anchors]]
@@ -130,7 +130,7 @@ class _Block:
         self.has_negatives = self.counts < len(x)
 
     def squared(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return squared distances: of the positive pairs (P,), and of all (A, N), infinite inside a class."""
+        """Return squared distances: of the positive pairs (P,), and of all pairs (A, N), infinite within a class."""
         own = self.x[self.anchors]
         norms = self.x.square().sum(dim=1)
         squared = torch.addmm(norms, own, self.x.T, alpha=-2).add_(norms[self.anchors][:, None]).clamp_(min=0)
@@ -184,8 +184,8 @@ def hard(block: _Block) -> Triplet:
 @_by_blocks
 def semi_hard(
     block: _Block,
-    margin: Annotated[Positive, Doc("How much farther at most, in squared distance.")] = 0.2,
-    every: Annotated[bool, Doc("All such negatives of a pair, not only the nearest.")] = False,
+    margin: Annotated[Positive, Doc("How much farther the negative may be, in squared distance.")] = 0.2,
+    every: Annotated[bool, Doc("Use all such negatives of a pair, not only the nearest.")] = False,
 ) -> Triplet:
     """Negatives just farther than the positive."""
     near, squared = block.squared()
@@ -207,7 +207,7 @@ def semi_hard(
 @register("miner", "soft-hard")
 @_by_blocks
 def soft_hard(block: _Block, generator: torch.Generator | None) -> Triplet:
-    """Random ones of the hard positives and the hard negatives."""
+    """Each anchor with a random hard positive and a random hard negative."""
     near, squared = block.squared()
     if not len(block.rows):
         return block.triplets(block.rows, block.rows, block.rows)
@@ -227,7 +227,7 @@ def distance_weighted(
     block: _Block,
     generator: torch.Generator | None,
     cutoff: Annotated[float, Doc("Smaller distances count as this one.", gt=0, lt=2)] = 0.5,
-    farthest: Annotated[float, Doc("Negatives from this distance on are left out.", gt=0, le=2)] = 1.4,
+    farthest: Annotated[float, Doc("Negatives at this distance or beyond are left out.", gt=0, le=2)] = 1.4,
 ) -> Triplet:
     """Negatives from all distances equally often."""
     squared = block.squared()[1]
@@ -236,7 +236,7 @@ def distance_weighted(
     # Minus the log of the density of distances between random points of the sphere (Wu et al., Sec. 4).
     log_weights = far.log().mul_((2 - dim) / 2).sub_(far.div(-4).log1p_().mul_((dim - 3) / 2))
     log_weights.masked_fill_(squared >= farthest**2, -math.inf)
-    # Each anchor's own maximum: one for the whole batch would leave the others without a weight above 0.
+    # Subtract each anchor's own maximum: with one for the whole batch, other anchors could end up with zero weights.
     top = log_weights.amax(dim=1, keepdim=True)
     weights = log_weights.sub_(top.masked_fill(top.isinf(), 0)).exp_()
     drawable = top[:, 0].isfinite()[block.rows]
@@ -247,10 +247,10 @@ def distance_weighted(
 @register("miner", "balanced-hard")
 @_by_blocks
 def balanced_hard(block: _Block) -> Triplet:
-    """All positives, and as many of the nearest negatives: the hard mining of the PROFS paper."""
+    """All positives, and the same number of nearest negatives: the hard mining of the PROFS paper."""
     most = int(block.counts.max()) - 1
     places = torch.arange(most, device=block.rows.device).expand(len(block.anchors), most)
-    place = places[places < block.counts[:, None] - 1]  # of each pair among those of its row
+    place = places[places < block.counts[:, None] - 1]  # of each pair among the pairs of its row
     hardest = _nearest(block.squared()[1], most)
     enough = place < (len(block.x) - block.counts)[block.rows]
     rows, place = block.rows[enough], place[enough]
@@ -258,7 +258,7 @@ def balanced_hard(block: _Block) -> Triplet:
 
 
 def _first_min(values: torch.Tensor) -> torch.Tensor:
-    """Return the first column of each row's least value. torch's argmin is slow on a CPU, and elsewhere takes any."""
+    """Return the first column of each row's minimum. torch's argmin is slow on CPUs; elsewhere ties are arbitrary."""
     if values.device.type == "cpu":
         return torch.from_numpy(values.numpy().argmin(axis=1))
     rows, columns = (values == values.amin(dim=1, keepdim=True)).nonzero(as_tuple=True)
@@ -272,22 +272,22 @@ def _nearest(distances: torch.Tensor, k: int) -> torch.Tensor:
         return distances.argsort(dim=1, stable=True)[:, :k]
     values, columns = distances.topk(k + 1, dim=1, largest=False)
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
-    if bool(tied.any()):  # topk takes equal values in any order; such rows are few
+    if bool(tied.any()):  # topk returns equal values in any order; such rows are few
         rows = tied.nonzero()[:, 0]
         columns[rows] = distances[rows].argsort(dim=1, stable=True)[:, : k + 1]
     return columns[:, :k]
 
 
 def _draw(weights: torch.Tensor, rows: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """Return a column for each of some rows (n,), drawn by the weights (A, N), of which a row must have some.
+    """Return a column for each of some rows (n,), drawn by the weights (A, N); each row needs a weight above 0.
 
-    Drawn on the CPU from one uniform number each, so that a seed gives the same draws on every device.
+    Drawn on the CPU from one uniform number per row, so that a seed gives the same draws on every device.
     """
     sums = weights.cumsum(dim=1, dtype=torch.float64)
     drawn = torch.rand(len(rows), generator=generator, dtype=torch.float64).to(weights.device)
     total = sums[rows, -1]
     targets = torch.minimum(drawn * total, total.nextafter(torch.zeros_like(total)))
-    # The targets of a row stand side by side, padded with 0, because the search goes row by row.
+    # The targets of a row are side by side, padded with 0, because the search goes row by row.
     counts = torch.bincount(rows, minlength=len(weights))
     place = torch.arange(len(rows), device=rows.device) - (counts.cumsum(0) - counts)[rows]
     by_row = targets.new_zeros(len(weights), int(counts.max()) if len(rows) else 0)

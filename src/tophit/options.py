@@ -1,6 +1,6 @@
-"""The words in which signatures declare options: plain types, limits and descriptions.
+"""The vocabulary with which signatures declare options: plain types, limits and descriptions.
 
-The registry evaluates the annotations of the package's own files with these names alone, so that it need not import the
+The registry evaluates the annotations in the package's own files with only these names, so it need not import the
 files. ``Annotated[Positive, Doc("Scale of the similarities.")]`` is a number above 0 with its description.
 """
 
@@ -29,27 +29,27 @@ __all__ = [
 
 
 def Doc(description: str, **limits: Any) -> Any:  # noqa: N802  (it reads as a type in signatures)
-    """Describe an option, and limit it where ``gt``, ``ge``, ``lt`` or ``le`` are given."""
+    """Describe an option, and limit it if ``gt``, ``ge``, ``lt`` or ``le`` is given."""
     return Field(description=description, **limits)
 
 
 Positive = Annotated[float, Field(gt=0)]
 AtLeastZero = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(ge=1)]
-OnUnitVectors = Annotated[bool, Field(description="On unit vectors, instead of vectors as they are.")]
+OnUnitVectors = Annotated[bool, Field(description="Normalise embeddings to unit length.")]
 Softness = Annotated[float, Field(gt=0, description="Softness of the maximum over a class's proxies.")]
-Regularizer = Annotated[float, Field(ge=0, description="Weight of the distances inside a class's proxies.")]
+Regularizer = Annotated[float, Field(ge=0, description="Weight of the distances between a class's proxies.")]
 
 
 def _check_proxies(value: Any) -> Any:
-    """Say once what is wrong; a union would say it for each of its types."""
+    """Report what is wrong once; a union would report it for each of its types."""
     if value != "auto" and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise ValueError("must be a whole number from 1 on, or auto")
+        raise ValueError("must be a whole number of at least 1, or auto")
     return value
 
 
 def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
-    """Refuse a share that leaves less than nothing beside ``factor`` times another option, declared before it."""
+    """Reject a share that with ``factor`` times another option, declared before it, exceeds 1."""
 
     def check(value: float, info: ValidationInfo) -> float:
         if factor * info.data.get(other, 0) + value > 1 + 1e-9:
@@ -61,7 +61,7 @@ def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
 
 @dataclass(frozen=True)
 class Registered:
-    """Marks an option that names something registered; ``also`` are words beside the names."""
+    """Marks an option that names something registered; ``also`` are other words it accepts."""
 
     kind: str
     also: tuple[str, ...] = ()

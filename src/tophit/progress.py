@@ -1,4 +1,4 @@
-"""What long work shows: nothing by default, bars with rate and time left on a terminal, plain lines in a log."""
+"""How long tasks show progress: nothing by default, bars with rate and time left on a terminal, lines in a log."""
 
 import os
 import sys
@@ -11,14 +11,14 @@ from rich import progress as bars
 from rich.console import Console
 from rich.text import Text
 
-Progress = Callable[[Iterable[Any], int], Iterable[Any]]  # wraps an iterable of known length and shows how far it is
+Progress = Callable[[Iterable[Any], int], Iterable[Any]]  # wraps an iterable of known length and shows its progress
 
 
 class View:
-    """What a run tells while it goes on; this one is silent."""
+    """Reports the progress of a run; this one is silent."""
 
     def note(self, message: str) -> None:
-        """Say one sentence."""
+        """Show one sentence."""
 
     def track(self, description: str) -> Progress:
         """Return a wrapper that shows the progress of an iterable of known length."""
@@ -30,10 +30,10 @@ class View:
         yield
 
     def step(self, loss: float, steps: int = 1) -> None:
-        """Say that training steps were made, and the last one's loss."""
+        """Report that training steps were taken, and the last one's loss."""
 
     def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
-        """Say what an evaluation gave."""
+        """Report the result of an evaluation."""
 
 
 class _Rate(bars.ProgressColumn):
@@ -49,7 +49,7 @@ class _Memory(bars.ProgressColumn):
 
 def memory_in_use() -> int:
     """Return the bytes that PyTorch holds on the GPU if it uses one, else those of this process in main memory."""
-    torch = sys.modules.get("torch")  # showing a bar is no reason to import it
+    torch = sys.modules.get("torch")  # a progress bar is no reason to import it
     if torch is not None and torch.cuda.is_initialized():
         return torch.cuda.memory_reserved()
     return resident_bytes()
@@ -60,7 +60,7 @@ def resident_bytes() -> int:
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # not Linux: the most there was, in bytes on a Mac
+    except OSError:  # not Linux: the peak so far, in bytes on a Mac
         import resource
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,8 +1,8 @@
 """The registry: names for everything that a recipe or a command can choose.
 
-``@register("loss", "pnp")`` on a class or function gives it a name. What a name needs besides comes from the signature:
-a parameter with a plain type is an option, its default is the option's default, and ``Annotated[float, Field(gt=0,
-description="...")]`` adds limits and words. Nothing is written a second time.
+``@register("loss", "pnp")`` on a class or function gives it a name. Everything else comes from the signature: a
+parameter with a plain type is an option, its default is the option's default, and ``Annotated[float, Field(gt=0,
+description="...")]`` adds limits and a description. Nothing is written twice.
 
 A name is looked up in four places: what was registered in this process, the package's own files, the entry points of
 installed packages (group ``tophit.losses`` and so on), and ``package.module:Name``. The package's own files are read as
@@ -35,9 +35,9 @@ _REGISTER = "register"
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be registered: where the package keeps its own, and which arguments a run gives and no user sets.
+    """A kind of thing to register: where the package keeps its own, and which arguments the run sets, not the user.
 
-    ``decorator`` is the name of a decorator that registers this kind alone and takes the name as its first argument.
+    ``decorator`` is the name of a decorator that registers only this kind and takes the name as its first argument.
     """
 
     plural: str
@@ -48,7 +48,7 @@ class Kind:
 
     @property
     def group(self) -> str:
-        """The entry point group by which an installed package adds its own."""
+        """The entry point group with which an installed package adds its own."""
         return f"tophit.{self.plural}"
 
 
@@ -69,7 +69,7 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """Something registered: its names, where it is, what the decorator was told, and its options."""
+    """Something registered: its names, its location, the decorator's arguments, and its options."""
 
     kind: str
     name: str
@@ -92,13 +92,13 @@ class Entry:
         return found
 
     def told(self) -> Mapping[str, Any]:
-        """Import it and return all that its decorator was told, functions and objects too."""
+        """Import it and return all of its decorator's arguments, including functions and objects."""
         self.load()
         return _registered.get((self.kind, self.name), self).facts
 
     @cached_property
     def options(self) -> dict[str, inspect.Parameter]:
-        """What a user may set, by name: the parameters of the signature that a run does not give."""
+        """What a user may set, by name: the parameters of the signature that the run does not set."""
         own = self.source()
         for place in _as_tuple(self.facts.get("also", ())):
             own = {**_parameters_at(*place.split(":")), **own}
@@ -110,15 +110,15 @@ _registered: dict[tuple[str, str], Entry] = {}
 
 
 def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
-    """Give a class or function a name by which recipes and commands find it.
+    """Give a class or function a name that recipes and commands can use.
 
     ``also="package.module:Name"`` adds the options of another signature, such as that of a settings class.
 
     >>> @register("metric", "first-of-doctest")
     ... def first(found, k: int = 1):
-    ...     '''Say something of the first k.'''
+    ...     '''Describe the first k.'''
     >>> find("metric", "first-of-doctest").summary
-    'Say something of the first k.'
+    'Describe the first k.'
     """
     check_kind(kind)
 
@@ -146,7 +146,7 @@ def entries(kind: str) -> list[Entry]:
 
 
 def find(kind: str, name: str) -> Entry:
-    """Return what a name stands for: a registered name, or ``package.module:Name``. An unknown one raises."""
+    """Return the entry of a registered name or of ``package.module:Name``; raise if there is none."""
     check_kind(kind)
     if (kind, name) in _registered:
         return _registered[kind, name]
@@ -167,7 +167,7 @@ def find(kind: str, name: str) -> Entry:
 
 
 def is_known(kind: str, name: str) -> bool:
-    """Say whether a name is registered; ``package.module:Name`` always counts as known."""
+    """Return whether a name is registered; ``package.module:Name`` always counts as known."""
     own = _own_entries(kind)
     if ":" in name or name in own or (kind, name) in _registered or name in _entry_points(kind):
         return True
@@ -195,7 +195,7 @@ def find_metric(name: str) -> tuple[Entry, int | None]:
 
 
 def did_you_mean(word: object, known: Sequence[str]) -> str:
-    """Return a question for the nearest known word, by letters or initials; nothing if none is near."""
+    """Return a question with the nearest known word, by letters or initials, or nothing if none is near."""
     by_initials = [each for each in known if "".join(part[0] for part in each.split("-") if part) == word]
     near = by_initials or difflib.get_close_matches(str(word), known, 1)
     return f" Did you mean '{near[0]}'?" if near else ""
@@ -204,7 +204,7 @@ def did_you_mean(word: object, known: Sequence[str]) -> str:
 def check_kind(kind: str) -> None:
     """Raise unless there is such a kind."""
     if kind not in KINDS:
-        raise UsageError(f"Nothing is registered as '{kind}'; there are {', '.join(KINDS)}.")
+        raise UsageError(f"There is no kind '{kind}' to register or find; the kinds are {', '.join(KINDS)}.")
 
 
 def _entry(kind: str, name: str, module: str, attribute: str, facts: Mapping[str, Any], summary: str) -> Entry:
@@ -212,7 +212,7 @@ def _entry(kind: str, name: str, module: str, attribute: str, facts: Mapping[str
 
 
 def _from_outside(kind: str, name: str, place: str) -> Entry:
-    """Return the entry of ``package.module:Name``. Modules beside the user, in the working folder, are found too."""
+    """Return the entry of ``package.module:Name``. Modules in the working folder are found too."""
     module, _, attribute = place.partition(":")
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
@@ -238,7 +238,7 @@ def _installed(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
 
 
 def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a class or function, annotations evaluated where they can be."""
+    """Return the named parameters of a class or function, with annotations evaluated where possible."""
     try:
         signature = inspect.signature(target, eval_str=True)
     except NameError:  # an annotation for type checkers only
@@ -248,7 +248,7 @@ def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
 
 
 def _parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function of the package, read from its file; of another, imported."""
+    """Return the parameters of a class or function: read from its file if in the package, else imported."""
     path = _ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
     if module.startswith("tophit.") and path.is_file():
         node = next((each for each in _definitions(path) if each.name == attribute), None)
@@ -315,13 +315,13 @@ def _plain_facts(keywords: Sequence[ast.keyword]) -> dict[str, Any]:
     for keyword in keywords:
         try:
             facts[str(keyword.arg)] = ast.literal_eval(keyword.value)
-        except ValueError:  # a function or object, which only the imported entry has
+        except ValueError:  # a function or object, available only after import
             continue
     return facts
 
 
 def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
-    """Return the parameters that a class's constructor, a dataclass's fields or a function declare with plain types."""
+    """Return the plain-typed parameters of a class's constructor, a dataclass's fields or a function."""
     if isinstance(node, ast.ClassDef):
         made = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
         if made is None:
@@ -335,7 +335,7 @@ def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
 
 
 def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
-    """Return parameters whose annotations are made of plain types; those of tensors or modules are no options."""
+    """Return parameters with plain types; tensors and modules are not options."""
     words = _Words()
     found: dict[str, inspect.Parameter] = {}
     for name, annotation, default in declared:
@@ -363,11 +363,11 @@ class _ForeignKind(type):
 
 
 class Foreign(metaclass=_ForeignKind):
-    """Stands for every type that is no plain value, such as a tensor. In a union it marks what only Python can give."""
+    """Stands for every type that is not a plain value, such as a tensor. In a union: values only Python can pass."""
 
 
 class _Words(dict[str, Any]):
-    """The names that annotations of the package are made of: those of tophit.options, Python's own, else Foreign."""
+    """The names used in the package's annotations: those of tophit.options, Python's own, or else Foreign."""
 
     def __init__(self) -> None:
         super().__init__(vars(options))

@@ -1,6 +1,6 @@
-"""Better results from the first results: alpha query expansion and k-reciprocal re-ranking, on arrays alone.
+"""Improve the first results: alpha query expansion and k-reciprocal re-ranking, on plain arrays.
 
-Both look only at the first candidates of a query, so their cost does not grow with the collection.
+Both use only the first candidates of a query, so their cost does not grow with the collection.
 """
 
 from dataclasses import dataclass, fields
@@ -32,8 +32,8 @@ class KReciprocal:
     """Re-ranking of the first ``candidates`` by k-reciprocal neighbours.
 
     Zhong, Zheng, Cao and Li, Re-ranking person re-identification with k-reciprocal encoding, 2017, with the
-    neighbourhoods taken among the query and its candidates. ``k1``, ``k2`` and ``share`` (lambda, of the original
-    distance) are the paper's.
+    neighbourhoods taken among the query and its candidates. ``k1``, ``k2`` and ``share`` (lambda, the weight of
+    the original distance) are the paper's.
     """
 
     candidates: int = 100
@@ -43,7 +43,7 @@ class KReciprocal:
 
     def __post_init__(self) -> None:
         if self.candidates < 1 or self.k1 < 1 or self.k2 < 1 or not 0 <= self.share <= 1:
-            raise UsageError("k-reciprocal needs candidates, k1, k2 of at least 1 and a share from 0 to 1.")
+            raise UsageError("k-reciprocal needs candidates, k1 and k2 of at least 1 and a share from 0 to 1.")
 
 
 Reranking = AlphaExpansion | KReciprocal
@@ -51,7 +51,7 @@ _KINDS: dict[str, type[Any]] = {"alpha-qe": AlphaExpansion, "k-reciprocal": KRec
 
 
 def parse_reranking(text: str) -> Reranking:
-    """Read a re-ranking: its name, and after a colon what differs from the defaults.
+    """Parse a re-ranking: its name, and after a colon the settings that differ from the defaults.
 
     >>> parse_reranking("alpha-qe:alpha=2,neighbours=10")
     AlphaExpansion(neighbours=10, alpha=2.0)
@@ -68,7 +68,7 @@ def parse_reranking(text: str) -> Reranking:
         try:
             settings[key] = kinds[key](value)
         except ValueError:
-            raise UsageError(f"{name}: {key} is a number, not '{value}'.") from None
+            raise UsageError(f"{name}: {key} must be a number, not '{value}'.") from None
     return _KINDS[name](**settings)
 
 
@@ -86,16 +86,16 @@ def expand_queries(queries: np.ndarray, nearest: np.ndarray, alpha: float) -> np
 def k_reciprocal_distances(queries: np.ndarray, candidates: np.ndarray, settings: KReciprocal) -> np.ndarray:
     """Return the re-ranked distances (Q, C) of unit queries (Q, d) to their candidates (Q, C, d), nearest first.
 
-    With R(i, k) the items j such that each of i and j is among the other's k nearest, R*(i) joins to R(i, k1) every
-    R(j, k1/2) of a member j that lies in it for two thirds. V_i holds exp(-d(i, j)) for j in R*(i), scaled to sum 1,
-    then averaged over the k2 nearest of i. The distance is
+    With R(i, k) the items j such that each of i and j is among the other's k nearest, R*(i) is R(i, k1) joined with
+    R(j, k1/2) for every member j for which at least two thirds of R(j, k1/2) are in R(i, k1). V_i holds exp(-d(i, j))
+    for j in R*(i), scaled to sum 1, then averaged over the k2 nearest of i. The distance is
     (1 - share) (1 - sum_j min(V_q, V_i) / sum_j max(V_q, V_i)) + share d(q, i), with d = 1 - cosine.
-    Memory is about 40 Q (C + 1)^2 bytes: give many queries in parts.
+    Memory is about 40 Q (C + 1)^2 bytes: split many queries into parts.
     """
     everyone = np.concatenate([queries[:, None], candidates], axis=1)  # the query is number 0
     distance = 1 - np.matmul(everyone, everyone.transpose(0, 2, 1))
     n = distance.shape[1]
-    distance[:, np.arange(n), np.arange(n)] = -1  # each is its own nearest, whatever rounding and duplicates say
+    distance[:, np.arange(n), np.arange(n)] = -1  # each is its own nearest, despite rounding and duplicates
     order = np.argsort(distance, axis=2, kind="stable")
     place = np.empty_like(order)
     np.put_along_axis(place, order, np.broadcast_to(np.arange(n), order.shape), axis=2)
@@ -115,6 +115,6 @@ def k_reciprocal_distances(queries: np.ndarray, candidates: np.ndarray, settings
 
 
 def _reciprocal(place: np.ndarray, k: int) -> np.ndarray:
-    """Return 1 where each of i and j is among the k nearest of the other or is itself, as floats (Q, n, n)."""
+    """Return 1 where i and j are among each other's k nearest, or i = j, as floats (Q, n, n)."""
     among = place <= k  # place 0 is the item itself
     return (among & among.transpose(0, 2, 1)).astype(np.float32)

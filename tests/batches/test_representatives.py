@@ -165,7 +165,7 @@ def test_nothing_to_draw_from_is_refused():
     for arguments in (([], 2, 2), ([1, 1], 0, 2), ([1, 1], 2, 0)):
         with pytest.raises(UsageError):
             RepresentativeBatchSampler(*arguments)
-    with pytest.raises(UsageError, match="rho is above 0"):
+    with pytest.raises(UsageError, match="rho above 0"):
         RepresentativeBatchSampler([1, 1], 1, 2, rho=0)
 
 

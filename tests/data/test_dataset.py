@@ -163,7 +163,7 @@ def test_a_killed_worker_is_told_in_a_sentence(rows: list[ImageRow]) -> None:
         except RuntimeError as error:  # the handler's error may strike between two batches too, as in training
             raise explained(error) from error
 
-    with pytest.raises(TophitError, match=r"ended from outside, most likely for want of memory; set data\.workers"):
+    with pytest.raises(TophitError, match=r"was killed, most likely because memory ran out; lower data\.workers"):
         read_on_after_its_end()
     loader.close()
 

@@ -76,7 +76,7 @@ def test_missing_arrays_and_other_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(TophitError, match=r"no array 'labels'; it has features, images"):
         read_feature_file(tmp_path / "f.npz")
     (tmp_path / "g.npz").write_text("no archive")
-    with pytest.raises(TophitError, match=r"not a file of arrays"):
+    with pytest.raises(TophitError, match=r"not a .npz file of arrays"):
         read_feature_file(tmp_path / "g.npz")
     with pytest.raises(TophitError, match=r"no feature file"):
         open_data(str(tmp_path / "h.npz"))

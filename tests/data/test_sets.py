@@ -164,7 +164,7 @@ def test_wrong_use_is_explained(tmp_path: Path) -> None:
 
 def test_a_set_is_named_with_its_folder_wherever_data_is_asked_for(tmp_path: Path) -> None:
     set_trees.cub200(tmp_path / "birds: all")
-    with pytest.raises(TophitError, match="not the whole set"):
+    with pytest.raises(TophitError, match="is not complete"):
         open_data(f"cub200:{tmp_path / 'birds: all'}")
     assert len(open_data(str(tmp_path / "birds: all"), set_name="cub200", partial=True)) == 32
 

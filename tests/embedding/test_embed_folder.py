@@ -109,7 +109,7 @@ def test_processes_share_the_parts_and_only_all_of_them_are_complete(
 ) -> None:
     first = embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10, rank=0, world=2)
     assert not first.complete
-    with pytest.raises(TophitError, match="not all there yet"):
+    with pytest.raises(TophitError, match="are not complete"):
         list(read_parts(tmp_path / "v"))
     second = embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10, rank=1, world=2)
     assert second.complete

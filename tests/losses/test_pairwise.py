@@ -238,7 +238,7 @@ def test_wrong_input_is_named(loss):
     i = torch.tensor([0, 1])
     with pytest.raises(ValueError, match=r"labels must be \(13,\)"):
         loss(x, labels[:5])
-    with pytest.raises(ValueError, match="give one of pairs, triplets and indices_tuple"):
+    with pytest.raises(ValueError, match="give only one of pairs, triplets and indices_tuple"):
         loss(x, labels, pairs=(i, i), triplets=(i, i, i))
     with pytest.raises(ValueError, match=r"pairs must be 2 index tensors of one length, got \(2,\), \(1,\)"):
         loss(x, labels, pairs=(i, i[:1]))

@@ -144,7 +144,7 @@ def test_wrong_settings_are_named(arguments, message):
         PNPLoss(**arguments)
     with pytest.raises(ValueError, match="temperature must be greater than 0"):
         SmoothAPLoss(temperature=-1)
-    with pytest.raises(ValueError, match="needs its value, its derivative"):
+    with pytest.raises(ValueError, match="needs a value, a derivative"):
         make_variant()
 
 

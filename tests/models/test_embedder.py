@@ -96,7 +96,7 @@ def test_efficientnet_knows_its_imagenet_weights() -> None:
 
 
 def test_files_that_hold_no_embedder_are_refused(tmp_path: Path, embedder: Embedder) -> None:
-    with pytest.raises(UsageError, match=r"neither a folder.*backbones are bn-inception, .*, small"):
+    with pytest.raises(UsageError, match=r"is not the folder of a run.*backbones are bn-inception, .*, small"):
         tophit.load("efficientnet")
     with pytest.raises(TophitError, match=r"holds no embedder: expected embedder\.json"):
         tophit.load(tmp_path)

@@ -118,7 +118,7 @@ def test_pretrained_weights_of_transformers_are_those_in_its_folder(tmp_path: Pa
 
 def test_cls_needs_a_class_token(tmp_path: Path) -> None:
     assert tophit.load(tiny_folder("vit", tmp_path / "vit")).architecture["pooling"] == "cls"
-    with pytest.raises(UsageError, match="cls needs a backbone with a class token"):
+    with pytest.raises(UsageError, match="cls needs a class token"):
         build_embedder(tiny_folder("siglip", tmp_path / "siglip"), pooling="cls")
     with pytest.raises(UsageError, match=r"embedder\.pooling: cls needs .* 'small' does not have"):
         build_embedder("small", "random", "cls")
@@ -127,7 +127,7 @@ def test_cls_needs_a_class_token(tmp_path: Path) -> None:
 def test_a_model_that_is_not_here_says_what_to_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setenv("TOPHIT_OFFLINE", "1")
-    with pytest.raises(TophitError, match=r"can't be fetched .*hf download nobody/nothing --local-dir FOLDER"):
+    with pytest.raises(TophitError, match=r"can't be downloaded .*hf download nobody/nothing --local-dir FOLDER"):
         build_embedder("hf/nobody/nothing")
 
 
@@ -228,7 +228,7 @@ def test_torchvision_is_cut_before_its_pooling(monkeypatch: pytest.MonkeyPatch, 
     assert embedder.preprocessing.crop == 0.875
     file = PublishedFile(weights.url, "0123abcd")
     monkeypatch.setenv("TOPHIT_OFFLINE", "1")
-    with pytest.raises(TophitError, match=rf"download {file.url} and put it at"):
+    with pytest.raises(TophitError, match=rf"download {file.url} and save it as"):
         build_embedder("torchvision/fake")
     with pytest.raises(UsageError, match="no classification model 'fakes'"):
         build_embedder("torchvision/fakes")

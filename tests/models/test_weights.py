@@ -113,5 +113,5 @@ def test_offline_says_what_to_download_and_where_to_put_it(
     monkeypatch.setenv("TOPHIT_OFFLINE", "1")
     assert fetch(file) == file.path
     file.path.write_bytes(b"wrong")
-    with pytest.raises(TophitError, match="is not what was published"):
+    with pytest.raises(TophitError, match="is not the published file"):
         fetch(file)

@@ -50,7 +50,7 @@ def test_a_model_that_can_not_take_the_features_says_so(backbone: str, tmp_path:
     rows = open_images(str(tmp_path / "f.npz")).rows
     build_catalogue(build_embedder("features/10", dim=4), rows, tmp_path / "index")[0].close()
     other = build_embedder(backbone, "random", dim=4, size=32) if backbone == "small" else build_embedder(backbone)
-    with pytest.raises(TophitError, match=rf"f.npz holds features of length 10; .* {backbone} can't take them"):
+    with pytest.raises(TophitError, match=rf"f.npz holds features of length 10, .* {backbone} can't use"):
         reembed(tmp_path / "index", other)
 
 

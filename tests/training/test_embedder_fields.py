@@ -58,8 +58,11 @@ def test_pooling_layer_norm_and_no_head_train_and_load(pooling: str, pictures: P
 @pytest.mark.parametrize(
     ("embedder", "reason"),
     [
-        ({"learn_p": True}, r"embedder\.trainable: .*learn_p needs pooling gem"),
-        ({"learn_p": True, "pooling": "gem", "trainable": "head"}, r"embedder\.trainable: .*learn_p needs pooling gem"),
+        ({"learn_p": True}, r"embedder\.trainable: .*learn_p needs pooling: gem"),
+        (
+            {"learn_p": True, "pooling": "gem", "trainable": "head"},
+            r"embedder\.trainable: .*learn_p needs pooling: gem",
+        ),
         ({"dim": None, "trainable": "head"}, r"embedder\.trainable: .*no head to train"),
         ({"pooling": "maxx"}, r"embedder\.pooling: unknown value 'maxx'\. Did you mean 'max'"),
     ],

@@ -105,7 +105,7 @@ def test_a_users_file_builds_on_a_shipped_recipe_or_on_a_file_beside_it(tmp_path
     assert (recipe.loss.name, recipe.schedule.epochs, recipe.schedule.gamma) == ("smooth-ap", 3, 0.5)
     assert recipe.embedder.backbone == "resnet50"
     (tmp_path / "round.yaml").write_text("base: round.yaml\n")
-    with pytest.raises(UsageError, match=r"base: its bases go round in a circle"):
+    with pytest.raises(UsageError, match=r"base: the chain of bases is circular"):
         read_file(tmp_path / "round.yaml")
     (tmp_path / "lost.yaml").write_text("base: pnp/cub\n")
     with pytest.raises(UsageError, match=r"no recipe 'pnp/cub': head, icons"):

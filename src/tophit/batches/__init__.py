@@ -17,9 +17,9 @@ __all__ = [
 
 
 class BatchSampler(Protocol):
-    """Gives an epoch's batches as lists of row numbers; ``epoch`` is set before each.
+    """Gives an epoch's batches as lists of row numbers; ``epoch`` is set before each epoch.
 
-    A sampler with the attribute ``is_stream`` (True) goes on where it stands and draws each batch when it is asked for.
+    A sampler with the attribute ``is_stream`` (True) continues from where it was and draws each batch on demand.
     """
 
     epoch: int

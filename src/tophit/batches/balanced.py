@@ -1,4 +1,4 @@
-"""Balanced batches: P classes times K images, in which an epoch really is an epoch."""
+"""Balanced batches of P classes times K images, with every image once per epoch."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Annotated
@@ -16,11 +16,11 @@ Group = list[int]
 class BalancedBatchSampler:
     """Batches of ``classes`` different classes with ``per_class`` images each.
 
-    In an epoch every image comes once, as far as class sizes allow: each class is shuffled and cut into groups of
-    ``per_class``; groups are then dealt to batches so that no batch holds two groups of a class. What is left over
-    when a class size is not a multiple of ``per_class`` forms a smaller group, so a batch holds at most
+    In an epoch every image is used once, as far as class sizes allow: each class is shuffled and cut into groups of
+    ``per_class``; groups are then dealt to batches so that no batch holds two groups of a class. If a class size is
+    not a multiple of ``per_class``, the remaining images form a smaller group, so a batch holds at most
     ``classes * per_class`` images and no image twice. A group has at least two images unless its class has only one;
-    with ``per_class=2`` an odd class therefore shows one image a second time in the epoch.
+    with ``per_class=2`` a class of odd size therefore shows one image twice in the epoch.
     With ``repeat_small_classes`` a smaller group is filled up to ``per_class`` instead, first with other images
     of its class, then, if the class is smaller than ``per_class``, by repeating its images inside the batch.
 
@@ -34,16 +34,18 @@ class BalancedBatchSampler:
         per_class: Annotated[Count, Doc("Images of each class in a balanced batch.")] = 4,
         seed: int = 0,
         repeat_small_classes: Annotated[
-            bool, Doc("Fill groups up to per_class, repeating images of classes smaller than that.")
+            bool, Doc("Fill groups up to per_class, repeating the images of smaller classes.")
         ] = False,
     ) -> None:
         if classes < 1 or per_class < 1:
-            raise UsageError(f"A batch needs classes and images: got {classes} classes x {per_class} images.")
+            raise UsageError(
+                f"A batch needs at least 1 class and 1 image per class: got {classes} classes x {per_class} images."
+            )
         rows: dict[Hashable, list[int]] = {}
         for row, label in enumerate(labels):
             rows.setdefault(label, []).append(row)
         if not rows:
-            raise UsageError("There are no images to form batches of.")
+            raise UsageError("There are no images to form batches from.")
         self.rows_of_class = list(rows.values())
         self.classes = min(classes, len(self.rows_of_class))
         self.per_class = per_class
@@ -63,7 +65,7 @@ class BalancedBatchSampler:
             yield [row for group in groups for row in group]
 
     def _deal(self, generator: np.random.Generator) -> list[list[Group]]:
-        """Deal each class's groups to different batches, the classes with most groups first.
+        """Deal each class's groups to different batches, the classes with the most groups first.
 
         Each class takes the batches that are emptiest so far (ties at random), so the batches end up equally full.
         """
@@ -86,8 +88,8 @@ class BalancedBatchSampler:
         groups = [shuffled[i : i + self.per_class] for i in range(0, len(shuffled), self.per_class)]
         last = groups[-1]
         if self.repeat_small_classes and len(last) < self.per_class:
-            spare = shuffled[: -len(last)] + last  # other images first, then its own again
+            spare = shuffled[: -len(last)] + last  # other images of the class first, then this group's own
             groups[-1] = last + [spare[i % len(spare)] for i in range(self.per_class - len(last))]
-        elif len(last) == 1 < self.per_class and len(groups) > 1:  # an image alone has no positive in its batch
+        elif len(last) == 1 < self.per_class and len(groups) > 1:  # a single image has no positive in its batch
             last.append(groups[-2].pop() if self.per_class > 2 else shuffled[0])
         return groups

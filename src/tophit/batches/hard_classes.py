@@ -1,19 +1,20 @@
-"""Hard negative class mining: which classes stand near each other, by one stored embedding a class."""
+"""Hard negative class mining: find classes that are near each other, by one stored embedding per class."""
 
 from typing import Any
 
 import numpy as np
 import torch
 
-# Classes that greedy selection looks at after the one pass over all: up to this many it is exact.
+# How many classes greedy selection considers after the first pass; with no more classes than this it is exact.
 _POOL = 1024
 
 
 class ClassBank:
-    """One embedding a class, as it was when it last passed through the network (PROFS paper, Sec. 4).
+    """One embedding per class, from its last pass through the network (PROFS paper, Sec. 4).
 
-    A class that has not been seen yet has none and is never selected. Entries grow old between visits, and after a
-    change of representatives they are of the class's former one: that is accepted, they are renewed as they are used.
+    A class that has not been seen yet has no embedding and is never selected. Embeddings become stale between visits,
+    and after a change of representatives they still belong to the old one. This is accepted: they are updated when
+    the class is next used.
     """
 
     def __init__(self, classes: int) -> None:
@@ -22,7 +23,7 @@ class ClassBank:
         self.norms = np.full(classes, np.inf, dtype=np.float32)
 
     def store(self, classes: np.ndarray, vectors: np.ndarray) -> None:
-        """Renew the embeddings (n, d) of some classes (n,)."""
+        """Update the embeddings (n, d) of some classes (n,)."""
         if not self.vectors.shape[1]:
             self.vectors = np.zeros((len(self.filled), vectors.shape[1]), dtype=np.float32)
         self.vectors[classes] = vectors
@@ -30,10 +31,11 @@ class ClassBank:
         self.filled[classes] = True
 
     def near(self, seed: int, count: int) -> list[int]:
-        """Return up to ``count`` classes: the seed, then greedily the filled class nearest to any selected one.
+        """Return up to ``count`` classes: the seed, then greedily the class nearest to any selected one.
 
         One pass over all classes finds those nearest to the seed; the selection is greedy among the first 1024 of them,
-        so it is exact up to that many classes. Ties go to the lower class. An empty list if the seed is not filled.
+        so it is exact up to that many classes. Ties go to the lower class number. The list is empty if the seed has no
+        embedding yet.
         """
         return [] if not self.filled[seed] else nearest_classes(self.vectors, self.norms, seed, count)
 
@@ -50,9 +52,9 @@ class ClassBank:
 def nearest_classes(vectors: np.ndarray, norms: np.ndarray, seed: int, count: int) -> list[int]:
     """Return the seed and the classes selected greedily by the distance to the nearest selected one.
 
-    ``vectors`` (L, d), their squared lengths ``norms`` (L,), infinite for a class that must not be selected.
+    ``vectors`` is (L, d); ``norms`` (L,) holds their squared lengths, infinite for a class that must not be selected.
     """
-    to_seed = norms - 2 * (vectors @ vectors[seed])  # the squared distance but for a constant
+    to_seed = norms - 2 * (vectors @ vectors[seed])  # the squared distance up to a constant
     to_seed[seed] = np.inf
     pool = np.arange(len(to_seed))
     if len(pool) > _POOL + 1:

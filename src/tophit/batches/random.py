@@ -1,4 +1,4 @@
-"""Random batches: every image once an epoch, in a random order."""
+"""Random batches: every image once per epoch, in a random order."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -12,7 +12,7 @@ from tophit.registry import register
 
 @register("sampler", "random")
 class RandomBatchSampler:
-    """Batches of ``size`` images from a shuffle of all, the last one smaller; ``epoch`` and ``seed`` fix the order."""
+    """Shuffled batches of ``size`` images; the last may be smaller. ``epoch`` and ``seed`` fix the order."""
 
     def __init__(
         self, images: int, size: Annotated[Count, Doc("Images in a random batch.")] = 128, seed: int = 0

@@ -16,27 +16,29 @@ from tophit.options import Count, Doc, Positive
 def projection_steps(classes: int, batch_size: int, per_class: int, rho: float = 6.0) -> int:
     """Return M = ceil(rho / p), the steps of a projection (PROFS paper, Sec. 5.4).
 
-    p = batch_size / (per_class * classes), at most 1, is the chance of a class to be in a batch.
+    p = batch_size / (per_class * classes), at most 1, is the probability that a class is in a batch.
     """
     p = min(Fraction(1), Fraction(batch_size, per_class * classes))
     return ceil(Fraction(rho) / p)
 
 
 class RepresentativeBatchSampler:
-    """Batches of ``classes`` classes with ``per_class`` images, among them each class's representative.
+    """Batches of ``classes`` classes with ``per_class`` images each, including each class's representative.
 
-    For M = ceil(rho / p) batches, a projection, every class has one representative; then the next one, from a shuffled
-    queue a class. The other images of a class come from a second queue, so all are shown. In a batch, the images of a
-    class stand together, its representative first, and no image is twice. A class with fewer than ``per_class`` images
-    comes with all it has; a class of one image with its representative alone. ``steps`` sets M itself.
+    A projection is M = ceil(rho / p) batches during which every class keeps one representative; the next projection
+    takes the next representative from a shuffled queue of the class. The other images of a class come from a second
+    queue, so all of them are shown. In a batch, the images of a class are adjacent, its representative first, and no
+    image appears twice. A class with fewer than ``per_class`` images contributes all of them; a class with one image
+    contributes only its representative. ``steps`` sets M directly.
 
-    Classes are dealt from a shuffled deck, each once before any comes again. With ``hncm``, hard negative class mining,
-    only the first class of a batch is; the others are the nearest to it by the embeddings that ``update`` stored. As
-    long as the first class has none, the batch is dealt; places that stored classes can't fill are dealt too.
+    Classes are dealt from a shuffled deck, each once before any is repeated. With ``hncm``, hard negative class mining,
+    only the first class of a batch is dealt; the others are the classes nearest to it, by the embeddings that
+    ``update`` stored. While the first class has no stored embedding, the whole batch is dealt; so are any places that
+    stored classes can't fill.
 
-    It is one endless stream: iterating gives the next ``len(self)`` batches, as many as show the number of images there
-    are. ``state_dict`` holds where it stands; each batch is drawn when it is asked for, never before.
-    ``projection`` and ``step`` count from 0 and 1; both belong to the batch drawn last.
+    It is one endless stream: iterating gives the next ``len(self)`` batches, which together show as many images as
+    the set has. ``state_dict`` holds the position in the stream; each batch is drawn on demand, never in advance.
+    ``projection`` counts from 0 and ``step`` from 1; both belong to the batch drawn last.
     """
 
     def __init__(
@@ -46,28 +48,28 @@ class RepresentativeBatchSampler:
         per_class: int,
         seed: int = 0,
         rho: Annotated[
-            Positive, Doc("How often a representative is used before the next: M = ceil(rho / p) steps.")
+            Positive, Doc("How often a representative is used before it is replaced: M = ceil(rho / p) steps.")
         ] = 6.0,
-        steps: Annotated[Count | None, Doc("M itself, instead of rho.")] = None,
+        steps: Annotated[Count | None, Doc("M directly, instead of rho.")] = None,
         hncm: Annotated[
             bool, Doc("Hard negative class mining: batches of classes whose representatives are near.")
         ] = False,
     ) -> None:
         if classes < 1 or per_class < 1 or rho <= 0:
             raise UsageError(
-                f"A batch needs classes and images, and rho is above 0: got {classes} classes x {per_class} images, "
-                f"rho {rho}."
+                f"A batch needs at least 1 class and 1 image per class, and rho above 0: got {classes} classes x "
+                f"{per_class} images, rho {rho}."
             )
         rows: dict[Hashable, list[int]] = {}
         for row, label in enumerate(labels):
             rows.setdefault(label, []).append(row)
         if not rows:
-            raise UsageError("There are no images to form batches of.")
+            raise UsageError("There are no images to form batches from.")
         count = len(rows)
         self.classes = min(classes, count)
         self.per_class = per_class
         self.seed = seed
-        self.epoch = 0  # what other samplers need; this one's stream goes on
+        self.epoch = 0  # the other samplers need it; this one's stream simply continues
         self.is_stream = True
         self.steps_per_projection = steps or projection_steps(count, self.classes * per_class, per_class, rho)
         self.class_of_row = np.empty(len(labels), dtype=np.int64)
@@ -85,7 +87,7 @@ class RepresentativeBatchSampler:
         self.representatives = np.full(count, -1, dtype=np.int64)
 
     def __len__(self) -> int:
-        """Return the number of batches in an epoch: as many as show the number of images there are."""
+        """Return the number of batches in an epoch: enough to show as many images as the set has."""
         return -(-len(self.class_of_row) // (self.classes * self.per_class))
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -94,7 +96,7 @@ class RepresentativeBatchSampler:
             yield self.next_batch()
 
     def next_batch(self) -> list[int]:
-        """Return the rows of the next batch; a new projection begins when the one before has had its steps."""
+        """Return the rows of the next batch; a new projection begins when the previous one has taken its steps."""
         self.drawn += 1
         generator = self._generator()
         if self.step == self.steps_per_projection:
@@ -108,7 +110,7 @@ class RepresentativeBatchSampler:
         return batch
 
     def is_representative(self, rows: np.ndarray) -> np.ndarray:
-        """Say which of some rows (n,) are their class's representative now."""
+        """Return which of the rows (n,) are currently their class's representative."""
         return self.representatives[self.class_of_row[rows]] == rows
 
     def update(self, rows: np.ndarray, embeddings: np.ndarray) -> None:
@@ -138,11 +140,11 @@ class RepresentativeBatchSampler:
         return chosen
 
     def _generator(self) -> np.random.Generator:
-        """Return the generator of a draw: a function of seed and count, so that there is no state of it to save."""
+        """Return the generator for one draw: it depends only on seed and count, so it has no state to save."""
         return np.random.default_rng((self.seed, self.drawn))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the stream stands, as tensors and plain values."""
+        """Return the position in the stream, as tensors and plain values."""
         arrays = {
             "representatives": self.representatives,
             "deck": self._deck,
@@ -168,10 +170,10 @@ class RepresentativeBatchSampler:
 
 
 class ClassQueues:
-    """Gives each class's rows in a random order, all of them before any comes again.
+    """Gives each class's rows in a random order, all of them before any is repeated.
 
-    ``rows_of_class`` lists the rows of each class. A refilled queue never begins with the row that ended the one
-    before, unless the class has only that one.
+    ``rows_of_class`` lists the rows of each class. A refilled queue never begins with the row that ended the
+    previous one, unless the class has only that row.
     """
 
     def __init__(self, rows_of_class: Sequence[Sequence[int]], generator: np.random.Generator) -> None:
@@ -192,7 +194,7 @@ class ClassQueues:
         return rows
 
     def take(self, number: int, count: int, skip: int, generator: np.random.Generator) -> list[int]:
-        """Return the next rows of one class, each once, without ``skip``; fewer if the class has no more."""
+        """Return the next ``count`` rows of one class, each once, without ``skip``; fewer if the class is too small."""
         start, size = self.starts[number], self.sizes[number]
         taken: list[int] = []
         while len(taken) < min(count, size - 1):

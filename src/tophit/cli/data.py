@@ -15,7 +15,7 @@ app.add_typer(data_app, name="data")
 
 @data_app.command("icons", epilog="Example: tophit data icons")
 def data_icons(verbose: Verbose = False) -> None:
-    """Build the demo set of icons in the cache and say where it is."""
+    """Build the demo set of icons in the cache and print its path."""
     from tophit.data.icons import icon_set
 
     manifest = icon_set()
@@ -28,13 +28,13 @@ def data_icons(verbose: Verbose = False) -> None:
 
 @data_app.command("folder", epilog="Example: tophit data folder images/ --out images.csv --test-share 0.5")
 def data_folder(
-    folder: Annotated[Path, typer.Argument(help="A folder with one sub-folder a class.")],
+    folder: Annotated[Path, typer.Argument(help="A folder with one sub-folder per class.")],
     out: Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")],
     test_share: Annotated[float, typer.Option(min=0, max=1, help="Share of the classes for testing.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Which classes those are.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed for choosing the test classes.")] = 0,
     verbose: Verbose = False,
 ) -> None:
-    """Write the manifest of a folder of class folders (or of its train/ and test/, or query/ and gallery/)."""
+    """Write a manifest for a folder of class folders (or of train/ and test/, or query/ and gallery/)."""
     from tophit.data.folders import manifest_from_folder
     from tophit.data.manifest import write_manifest
 
@@ -50,7 +50,7 @@ def data_query_gallery(
     out: Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")],
     verbose: Verbose = False,
 ) -> None:
-    """Write the test manifest of two folders: queries and gallery."""
+    """Write a test manifest from two folders: queries and gallery."""
     from tophit.data.folders import manifest_from_query_gallery
     from tophit.data.manifest import write_manifest
 
@@ -65,7 +65,7 @@ def data_check(
     out: Annotated[Path | None, typer.Option("--out", help="Also write the problems as CSV.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Open every image and report what is wrong; exit code 1 if an image can't be read."""
+    """Open every image and report what is wrong; the exit code is 1 if an image can't be read."""
     from tophit.data.check import KINDS, check_manifest, write_problems
     from tophit.data.folders import open_data
     from tophit.progress import TerminalView

@@ -16,22 +16,26 @@ from tophit.cli.shell import RunOption, Verbose, app, console
 def embed(
     data: Annotated[str, typer.Argument(help="A manifest, a folder of images, or the set 'icons'.")],
     run: RunOption,
-    out: Annotated[Path, typer.Option("--out", help="The folder of the vectors.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write the vectors to.")],
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
     runtime: Annotated[
         str | None,
         typer.Option("--runtime", "--engine", help="onnxruntime, openvino, torch, torch-contiguous or compiled."),
     ] = None,
-    precision: Annotated[str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU has it.")] = "fp32",
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Images at a time.")] = 64,
+    precision: Annotated[
+        str, typer.Option("--precision", help="fp32, or bf16: faster where the CPU supports it.")
+    ] = "fp32",
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Images per batch.")] = 64,
     device: Annotated[
         str, typer.Option("--device", help="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
     ] = "auto",
-    rows_a_part: Annotated[int, typer.Option("--part", min=1, help="Images in a part: what a stop may cost.")] = 2048,
+    rows_a_part: Annotated[
+        int, typer.Option("--part", min=1, help="Images per part; an interruption loses at most one.")
+    ] = 2048,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that read images.")] = 0,
     verbose: Verbose = False,
 ) -> None:
-    """Write the vectors of images as Parquet parts; the same command again continues where it stopped."""
+    """Write the vectors of images as Parquet parts; run the same command again to continue after a stop."""
     from tophit.data.folders import open_images, part_of
 
     part = part_of(open_images(data), split)
@@ -60,6 +64,6 @@ def embed(
     )
     for row, reason in found.bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
-    rest = "" if found.complete else " Other processes are still at work."
+    rest = "" if found.complete else " Other processes are still working."
     took = f"{found.runtime}, {time.monotonic() - start:.0f} s"
     console.print(f"{found.count} vectors are in {out} ({took}).{rest}", highlight=False, soft_wrap=True)

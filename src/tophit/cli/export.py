@@ -12,17 +12,17 @@ from tophit.cli.shell import Verbose, app, console
 @app.command(epilog="Example: tophit export runs/mine --out mine.onnx")
 def export(
     model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
-    out: Annotated[Path, typer.Option("--out", help="The file to write, .onnx; its preprocessing goes beside it.")],
+    out: Annotated[Path, typer.Option("--out", help="The .onnx file to write; its preprocessing goes next to it.")],
     verbose: Verbose = False,
 ) -> None:
-    """Write a model as ONNX, images to unit vectors, and check it against torch where onnxruntime is installed."""
+    """Export a model to ONNX (images to unit vectors) and, if onnxruntime is installed, check it against torch."""
     from tophit.models import load
     from tophit.models.exported import TOLERANCE, export_embedder
 
     found = export_embedder(load(model), out, model)
     console.print(f"Written: {found.graph} and {found.description}", highlight=False, soft_wrap=True)
     if found.difference is None:
-        console.print("onnxruntime is not installed: the file was not checked.")
+        console.print("onnxruntime is not installed, so the file was not checked.")
         return
     console.print(f"Its vectors differ from torch's by {found.difference:.1e} at most (allowed: {TOLERANCE:.0e}).")
     table = Table("batch", "torch, images/s", "onnxruntime, images/s", "times faster")

@@ -1,4 +1,4 @@
-"""The commands under data that read benchmark sets, one a set."""
+"""The commands under data that read benchmark sets, one command per set."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,14 +12,14 @@ from tophit.registry import entries
 
 _Root = Annotated[Path, typer.Option("--root", help="The folder into which the set's archives were unpacked.")]
 _Out = Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")]
-_Partial = Annotated[bool, typer.Option("--partial", help="Go on although images are missing or counts differ.")]
+_Partial = Annotated[bool, typer.Option("--partial", help="Continue even if images are missing or counts differ.")]
 _Boxes = Annotated[bool, typer.Option("--boxes", help="Crop every image to its object, where the set has boxes.")]
 
 
 def _add(name: str, title: str) -> None:
     @data_app.command(
         name,
-        help=f"Write the manifest of {title}, checked against the published counts.",
+        help=f"Write a manifest for {title}, checked against the published counts.",
         epilog=f"Example: tophit data {name} --root sets/{name} --out {name}.csv",
     )
     def command(root: _Root, out: _Out, partial: _Partial = False, boxes: _Boxes = False, verbose: Verbose = False):

@@ -1,4 +1,4 @@
-"""What every command shares: the app, its consoles and options, and how it ends."""
+"""What all commands share: the app, its consoles and options, and exit codes."""
 
 import os
 import sys
@@ -30,10 +30,10 @@ _ORDER = [
 
 
 class _InOrderOfUse(TyperGroup):
-    """Lists commands as a user needs them, whatever the order of the modules that add them."""
+    """Lists commands in the order a user needs them, whatever order the modules add them in."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names, those known to ``_ORDER`` first."""
+        """Return the command names, those in ``_ORDER`` first."""
         return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
@@ -46,14 +46,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_STOPPED = "Stopped. What had been finished before is kept; type the same command again to go on."
-_IS_FIRST = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun started; only it prints results
+_STOPPED = "Stopped. Finished work is kept; run the same command again to continue."
+_IS_FIRST = os.environ.get("RANK", "0") == "0"  # the first of torchrun's processes; only it prints results
 console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)
 
 
 def main() -> None:
-    """Run the command line: 0 for success, 2 for wrong use, 1 for a failure, each with one clear sentence."""
+    """Run the command line; exit with 0 for success, 2 for wrong use, 1 for a failure, after one clear sentence."""
     interrupts.watch()
     try:
         app()
@@ -67,8 +67,8 @@ def main() -> None:
             errors.print(_STOPPED)
         raise
     except Exception as error:
-        if not interrupts.asked():  # else it is what a half-imported module led to
-            _fail(TophitError(f"{type(error).__name__}: {error}. This is unexpected; --verbose shows where."), 1)
+        if not interrupts.asked():  # otherwise a half-imported module caused it
+            _fail(TophitError(f"{type(error).__name__}: {error}. This error is unexpected; --verbose shows where."), 1)
         errors.print(_STOPPED)
         raise SystemExit(Interrupted.exit_code) from None
 
@@ -93,7 +93,7 @@ def options(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Hold the options that stand before a command."""
+    """Hold the options that come before a command."""
 
 
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show the traceback of an error.")]

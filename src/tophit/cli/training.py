@@ -14,14 +14,14 @@ from tophit.report.tables import drawn_galleries_table, metric_list, metrics_tab
 
 @app.command(epilog="Example: tophit demo")
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the run, the index and the pictures go.")] = Path(
+    folder: Annotated[Path, typer.Option("--out", help="The folder for the run, the index and the pictures.")] = Path(
         "runs/demo"
     ),
-    serve: Annotated[bool, typer.Option(help="End by serving the page on the demo's index.")] = True,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of the page; 0 takes a free one.")] = 8000,
+    serve: Annotated[bool, typer.Option(help="Finish by serving the search page.")] = True,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 picks a free one.")] = 8000,
     verbose: Verbose = False,
 ) -> None:
-    """From icon fonts to a search: build a set, train, evaluate on unseen classes, index, search, serve."""
+    """Go from icon fonts to a search: build a set, train, evaluate on unseen classes, index, search, serve."""
     from tophit.demo import run_demo, serve_demo
     from tophit.progress import TerminalView
     from tophit.recipe import read_recipe
@@ -37,25 +37,25 @@ def demo(
     "tophit train --resume runs/mine"
 )
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of one that ships.")] = None,
+    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of a built-in recipe.")] = None,
     data: Annotated[
-        str | None, typer.Option("--data", help="What to learn from, for a paper's recipe the set's folder.")
+        str | None, typer.Option("--data", help="The training data; for a paper's recipe, the set's folder.")
     ] = None,
     run: Annotated[Path | None, typer.Option("--run", help="The folder of the new run.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
     ] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and stop.")] = False,
-    list_recipes: Annotated[bool, typer.Option("--list", help="List the recipes that ship and stop.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and exit.")] = False,
+    list_recipes: Annotated[bool, typer.Option("--list", help="List the built-in recipes and exit.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Train an embedder by a recipe; Ctrl-C stops after the step, --resume continues exactly."""
+    """Train an embedder from a recipe; Ctrl-C stops after the current step, --resume continues exactly."""
     if explain or list_recipes:
         _print_recipe_fields() if explain else _print_recipes()
         return
     if resume is not None and (recipe or data or overrides or run):
-        raise UsageError("--resume continues a run with its own recipe; give it no recipe, --data, --set or --run.")
+        raise UsageError("--resume continues a run with its own recipe; don't give a recipe, --data, --set or --run.")
     if resume is None and run is None:
         raise UsageError("Name the folder of the new run: --run runs/NAME.")
     from tophit.recipe import read_recipe
@@ -68,7 +68,7 @@ def train(
     folder = resume or run
     assert folder is not None
     if chosen is None and training.Run(folder).result() is not None:
-        view.note(f"The run in {folder} is finished; this is what it measured.")
+        view.note(f"The run in {folder} is finished; here are its results.")
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
 
@@ -79,7 +79,7 @@ def runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     verbose: Verbose = False,
 ) -> None:
-    """List runs: how far each is, and its best metrics."""
+    """List runs with their progress and best metrics."""
     import json
 
     from tophit.report.runs import list_runs, runs_table
@@ -103,14 +103,14 @@ def _print_recipes() -> None:
         first = next((f"{value:g}" for key, value in metrics.items() if key.endswith(("recall@1", "precision@1"))), "")
         table.add_row(name, recipe.embedder.backbone, recipe.loss.name, first)
     console.print(table)
-    console.print(f"And on the icons: {', '.join(table_rows())}.", highlight=False)
+    console.print(f"On the icons: {', '.join(table_rows())}.", highlight=False)
 
 
 def _print_recipe_fields() -> None:
     from tophit.recipe import recipe_fields, recipe_names
 
     names = ", ".join([*recipe_names(), "variants of these, and rows of tables such as profs/triplet-hncm"])
-    console.print(f"A recipe is YAML; these are its fields. Recipes that ship: {names} (tophit train --list).\n")
+    console.print(f"A recipe is YAML; these are its fields. Built-in recipes: {names} (tophit train --list).\n")
     for path, kind, default, description in recipe_fields():
         console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)

@@ -1,4 +1,4 @@
-"""A check of a manifest before hours are spent on it: opens every image, reports everything in one table."""
+"""Check a manifest before spending hours on it: open every image and report all problems in one table."""
 
 import csv
 import hashlib
@@ -52,7 +52,7 @@ def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
 
 
 def _look_at(row: ImageRow) -> bytes | BadImage:
-    """Return a digest of the row's pixels, or why there are none."""
+    """Return a digest of the row's pixels, or the reason they can't be read."""
     try:
         image = read_image(row.path, row.box)
     except BadImage as error:

@@ -1,4 +1,4 @@
-"""Images as a torch data set: a bad file becomes a note, not a crash."""
+"""Images as a torch data set: a bad file is reported, not raised."""
 
 import os
 import signal
@@ -32,21 +32,21 @@ class PictureSource(Protocol):
 
     @property
     def box(self) -> Box | None:
-        """The part of it that is used."""
+        """The part of the picture that is used."""
         ...
 
 
 @dataclass
 class Batch:
-    """Images that could be read, with their row numbers, and the reasons for those that could not."""
+    """The images that could be read, with their row numbers, and for each unreadable image the reason."""
 
-    images: torch.Tensor  # (n, 3, size, size) float32; from collate (n, size, size, 3) uint8
+    images: torch.Tensor  # (n, 3, size, size) float32; as returned by collate, (n, size, size, 3) uint8
     rows: torch.Tensor  # (n,)
     bad: dict[int, str]
 
 
 class ImageDataset(Dataset):
-    """Rows of a manifest, read and cut to views of 8 bits; random views in an epoch where there is augmentation."""
+    """Rows of a manifest, read as 8-bit views; with augmentation, random views that change with each epoch."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ImageDataset(Dataset):
         return index, training_pixels(self.preprocessing, pixels, self.augmentation, generator)
 
     def _decoded(self, index: int) -> np.ndarray:
-        """Return a row's picture (H, W, 3), from the cache if it is kept there; never much larger than needed."""
+        """Return a row's picture (H, W, 3), from the cache if it is there; never much larger than needed."""
         kept = self.cache.get(index) if self.cache else None
         if kept is not None:
             return kept
@@ -99,7 +99,7 @@ def _no_larger(pixels: np.ndarray, side: int) -> np.ndarray:
 
 
 def collate(items: Sequence[tuple[int, np.ndarray | str]]) -> Batch:
-    """Join what could be read into one batch of 8 bits; the rest is noted by row number."""
+    """Join the readable images into one 8-bit batch; record the reasons for the others by row number."""
     good = [(index, item) for index, item in items if not isinstance(item, str)]
     bad = {index: item for index, item in items if isinstance(item, str)}
     images = torch.from_numpy(np.stack([item for _, item in good])) if good else torch.empty(0)
@@ -107,12 +107,12 @@ def collate(items: Sequence[tuple[int, np.ndarray | str]]) -> Batch:
 
 
 def normalised(batch: Batch, preprocessing: Preprocessing) -> Batch:
-    """Return a batch with the numbers that a backbone takes."""
+    """Return a batch normalised for a backbone."""
     return replace(batch, images=preprocessing.normalise(batch.images)) if len(batch.rows) else batch
 
 
 class _Batches:
-    """The batches of an epoch, exchanged before each, so that the workers of one loader serve all epochs."""
+    """The batches of an epoch, replaced before each epoch, so that one loader's workers serve all epochs."""
 
     def __init__(self) -> None:
         self.keys: Sequence[Sequence[Key]] = []
@@ -125,14 +125,15 @@ class _Batches:
 
 
 class ImageLoader:
-    """Reads batches of rows, in this process or by workers that live until ``close`` or as long as the loader."""
+    """Reads batches of rows, in this process or in workers that live until ``close`` or as long as the loader."""
 
     def __init__(self, dataset: ImageDataset, workers: int = 0) -> None:
         self.dataset = dataset
         self.batches = _Batches()
         self.loader: DataLoader[Batch] | None = None
         if workers:
-            # A loader draws a seed for its workers at its start; from torch's own, a resumed run would draw once more.
+            # A loader draws a seed for its workers when it starts. With torch's global generator, a resumed run would
+            # draw once more than an uninterrupted one.
             self.loader = DataLoader(
                 dataset,
                 batch_sampler=self.batches,  # type: ignore[arg-type]
@@ -145,7 +146,7 @@ class ImageLoader:
             )
 
     def read(self, batches: Sequence[Sequence[int]], epoch: int = 0) -> Iterator[Batch]:
-        """Yield batches of row numbers as images, with the random views of an epoch."""
+        """Yield the images of batches of row numbers, with the random views of an epoch."""
         self.batches.keys = [[(epoch, row) for row in rows] for rows in batches]
         here = (collate([self.dataset[key] for key in keys]) for keys in self.batches)
         try:
@@ -153,32 +154,32 @@ class ImageLoader:
                 for batch in self.loader or here:
                     yield normalised(batch, self.dataset.preprocessing)
             except (ConnectionError, EOFError):
-                # The worker is dying. torch tells of its end by a signal handler, whose error ends this sleep at once;
-                # without it that error would strike later, wherever the program is by then.
+                # The worker is dying. torch reports its end from a signal handler, whose error ends this sleep at once;
+                # without the sleep that error would be raised later, wherever the program is by then.
                 time.sleep(_TOLD_WITHIN)
                 raise
         except (RuntimeError, ConnectionError, EOFError) as error:
             raise explained(error) from error
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the workers."""
         self.loader = None
 
 
 def _stand_apart(worker: int) -> None:
-    """Leave Ctrl-C, and signals to a whole group of processes, to the one that trains."""
+    """Leave Ctrl-C, and signals to the whole process group, to the process that trains."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgrp()
 
 
 def explained(error: Exception) -> Exception:
-    """Return what a loader's error means to the user; another error is returned as it is."""
+    """Return a loader's error in words that help the user; any other error is returned unchanged."""
     text = str(error)
-    # A worker that ends while it hands over a batch is seen as a broken connection.
+    # A worker that ends while it hands over a batch shows up as a broken connection.
     if "DataLoader worker" in text or isinstance(error, ConnectionError | EOFError):
         return TophitError(
-            "A process that reads images was ended from outside, most likely for want of memory; set data.workers "
-            f"lower, or data.cache_gb if there is a cache. ({text.splitlines()[0] if text else type(error).__name__})"
+            "A process that reads images was killed, most likely because memory ran out; lower data.workers, or "
+            f"data.cache_gb if there is a cache. ({text.splitlines()[0] if text else type(error).__name__})"
         )
     if "DataLoader timed out" in text:
         return TophitError(f"No batch of images could be read in {_PATIENCE:.0f} seconds: is the disk still there?")
@@ -186,7 +187,7 @@ def explained(error: Exception) -> Exception:
 
 
 class ImageBatches:
-    """Given batches of a data set, once; ``len`` is their number, their workers end with them."""
+    """Given batches of a data set, read once; ``len`` is their number, and the workers stop after the last."""
 
     def __init__(self, dataset: ImageDataset, batches: Sequence[Sequence[int]], workers: int = 0) -> None:
         self.loader = ImageLoader(dataset, workers)
@@ -201,7 +202,7 @@ class ImageBatches:
 
 
 def image_loader(dataset: ImageDataset, batches: Iterable[Sequence[int]] | int, workers: int = 0) -> ImageBatches:
-    """Return given batches of row numbers, or all rows in order in batches of a size."""
+    """Return a reader of the given batches of row numbers; if ``batches`` is a size, of all rows in order."""
     if isinstance(batches, int):
         rows = range(len(dataset))
         batches = [rows[start : start + batches] for start in range(0, len(dataset), batches)]

@@ -1,4 +1,4 @@
-"""Feature files: vectors that were computed elsewhere, with their labels, as data to train a head on.
+"""Feature files: vectors computed elsewhere, with their labels, as data to train a head on.
 
 A ``.npz`` file with ``features`` (N, c) and ``labels`` (N,); optional ``split`` (N,) of train, validation or test, and
 ``names`` (N,). Without a split the first half of the sorted classes is for training, the second half for testing, as
@@ -21,7 +21,7 @@ SUFFIX = ".npz"
 
 @dataclass(frozen=True, eq=False)
 class FeatureFile:
-    """What a feature file holds: float32 ``features`` (N, c), and a label, split and name of each."""
+    """The content of a feature file: float32 ``features`` (N, c), and a label, split and name for each."""
 
     features: np.ndarray
     labels: list[str]
@@ -35,7 +35,7 @@ class FeatureFile:
 
 
 def read_feature_file(path: str | Path) -> FeatureFile:
-    """Read and check a feature file; it is kept in memory, so that reading it again costs nothing."""
+    """Read and check a feature file; it is kept in memory, so reading it again costs nothing."""
     path = Path(path).expanduser().absolute()
     if not path.is_file():
         raise TophitError(f"There is no feature file at {path}.")
@@ -44,13 +44,13 @@ def read_feature_file(path: str | Path) -> FeatureFile:
 
 
 def manifest_of_features(path: str | Path) -> Manifest:
-    """Return a feature file as a manifest: a row a feature, its path the file's folder and the feature's name."""
+    """Return a feature file as a manifest: one row per feature, whose path is the file's folder and its name."""
     path = Path(path).expanduser().absolute()
     return _manifest(path, read_feature_file(path))
 
 
 def feature_file_of(rows: Sequence[ImageRow]) -> str | None:
-    """Return the feature file that rows come from; None for rows of images."""
+    """Return the feature file that the rows come from, or None for rows of images."""
     return rows[0].metadata.get(FEATURE_FILE) if rows else None
 
 
@@ -58,7 +58,7 @@ def features_of_rows(rows: Sequence[ImageRow]) -> np.ndarray:
     """Return the features (N, c) of rows (N) that come from one feature file."""
     file = feature_file_of(rows)
     if file is None or any(row.metadata.get(FEATURE_FILE) != file for row in rows):
-        raise TophitError("Features of several files, or of files and images, can't be used together.")
+        raise TophitError("The rows mix feature files, or features and images; use one feature file, or images only.")
     return read_feature_file(file).features[[row.metadata[FEATURE_ROW] for row in rows]]
 
 
@@ -78,7 +78,7 @@ def _read(path: Path, changed: int, size: int) -> FeatureFile:
             held = {name: arrays[name] for name in ("features", "labels", "split", "names") if name in arrays.files}
             others = sorted(set(arrays.files) - set(held))
     except (ValueError, OSError, zipfile.BadZipFile) as error:
-        raise TophitError(f"{path} is not a file of arrays that numpy.savez writes: {error}.") from error
+        raise TophitError(f"{path} is not a .npz file of arrays as written by numpy.savez: {error}.") from error
     missing = [name for name in ("features", "labels") if name not in held]
     if missing:
         has = ", ".join([*held, *others]) or "nothing"
@@ -92,7 +92,7 @@ def _read(path: Path, changed: int, size: int) -> FeatureFile:
     bad = ~np.isfinite(features).all(axis=1)
     if bad.any():
         raise TophitError(
-            f"{path}: 'features' has rows that are not finite numbers: {int(bad.sum())}, the first is {bad.argmax()}."
+            f"{path}: 'features' has {int(bad.sum())} rows with NaN or infinity, the first is {bad.argmax()}."
         )
     features.setflags(write=False)
     labels = _column(held["labels"], "labels", len(features), path)
@@ -103,7 +103,7 @@ def _read(path: Path, changed: int, size: int) -> FeatureFile:
 
 def _column(values: np.ndarray, name: str, length: int, path: Path) -> np.ndarray:
     if values.shape != (length,):
-        raise TophitError(f"{path}: '{name}' must have one value a feature, {(length,)}, not {values.shape}.")
+        raise TophitError(f"{path}: '{name}' must have one value per feature, shape {(length,)}, not {values.shape}.")
     if values.dtype.kind not in "iuSUb":
         raise TophitError(f"{path}: '{name}' must be whole numbers or text, not {values.dtype}.")
     return np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
@@ -118,6 +118,6 @@ def _splits(values: np.ndarray, length: int, path: Path) -> list[str]:
 
 
 def _halves(labels: np.ndarray) -> list[str]:
-    """Return the standard split by class: the first half of the sorted classes (the smaller one) learns."""
+    """Return the standard split by class: the first half of the sorted classes, rounded down, is for training."""
     classes, numbers = np.unique(labels, return_inverse=True)
     return ["train" if number < len(classes) // 2 else "test" for number in numbers.tolist()]

@@ -1,4 +1,4 @@
-"""Manifests from folders of images, and from whatever a recipe names as its data."""
+"""Manifests from folders of images, and from any data that a recipe names."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +23,8 @@ def open_data(
 ) -> Manifest:
     """Return the manifest a user names: a built-in set, a CSV, Parquet or feature file, or a folder of class folders.
 
-    A folder that is called like a built-in set is written ``./icons``. A folder that holds the files of a benchmark
-    set is written ``cub200:FOLDER``, or is known to be one by ``set_name``; ``partial`` and ``boxes`` are for these.
+    Write ``./icons`` for a folder with the same name as a built-in set. Write ``cub200:FOLDER`` for a folder that
+    holds the files of a benchmark set, or pass ``set_name``; ``partial`` and ``boxes`` apply only to these.
     """
     if name == "icons":
         from tophit.data.icons import icon_set
@@ -49,7 +49,7 @@ def open_data(
 
 
 def whole_path(name: str) -> str:
-    """Return data's name as it is found from any folder: with the whole path of its file or folder, if it has one."""
+    """Return the name of data with an absolute path, if it names a file or folder, so it works from any folder."""
     if name == "icons":
         return name
     prefix, rest = _set_and_folder(name)
@@ -60,15 +60,15 @@ def whole_path(name: str) -> str:
 
 
 def _set_and_folder(name: str) -> tuple[str, str]:
-    """Return the benchmark set and the folder of ``cub200:FOLDER``; of any other name, nothing."""
+    """Return the benchmark set and the folder of ``cub200:FOLDER``; empty strings for any other name."""
     prefix, colon, rest = name.partition(":")
     return (prefix, rest) if colon and prefix in names("set") else ("", "")
 
 
 def open_images(name: str) -> Manifest:
-    """Return the images a user wants to index: as ``open_data``, but a folder may hold images in any layout.
+    """Return the images a user wants to index: like ``open_data``, but a folder may hold images in any layout.
 
-    In a folder an image's label is the name of the sub-folder it lies in, empty for an image of the folder itself.
+    In a folder an image's label is the name of the sub-folder it is in, empty for an image in the folder itself.
     """
     path = Path(name).expanduser()
     if name == "icons" or not path.is_dir():
@@ -80,9 +80,9 @@ def open_images(name: str) -> Manifest:
 
 
 def part_of(manifest: Manifest, split: str) -> Manifest:
-    """Return the rows of one split, or of ``all``; none is an error."""
+    """Return the rows of one split, or all rows for ``all``; it is an error if there are none."""
     if split not in (*SPLITS, "all"):
-        raise UsageError(f"A split is {', '.join(SPLITS)} or all, not '{split}'.")
+        raise UsageError(f"The split must be {', '.join(SPLITS)} or all, not '{split}'.")
     part = manifest if split == "all" else manifest.where(split)
     if not len(part):
         raise TophitError(f"{manifest.source} has no images in the split '{split}'.")
@@ -90,10 +90,10 @@ def part_of(manifest: Manifest, split: str) -> Manifest:
 
 
 def manifest_from_folder(folder: str | Path, test_share: float = 0.5, seed: int = 0) -> Manifest:
-    """Build a manifest from a folder with one sub-folder a class.
+    """Build a manifest from a folder with one sub-folder per class.
 
-    With sub-folders ``train`` and ``test`` (each holding class folders) the split is theirs; with ``query`` and
-    ``gallery`` all is for testing; otherwise ``test_share`` of the classes, chosen by ``seed``, are for testing.
+    Sub-folders ``train`` and ``test`` (each holding class folders) define the split; with ``query`` and ``gallery``
+    all images are for testing; otherwise ``test_share`` of the classes, chosen by ``seed``, are for testing.
     """
     folder = _existing(folder)
     names = {child.name for child in folder.iterdir() if child.is_dir()}
@@ -125,7 +125,7 @@ def class_images(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def image_files(folder: str | Path) -> list[Path]:
-    """Return the files below a folder whose names end like an image's, sorted."""
+    """Return the files below a folder with an image suffix, sorted."""
     found = (path for path in Path(folder).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
     return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
 

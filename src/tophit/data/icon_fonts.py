@@ -1,7 +1,7 @@
-"""The icon fonts of the demo set: where each lies, how it names its icons, under which licence.
+"""The icon fonts of the demo set: where each is stored, how it names its icons, and its licence.
 
 Every font ships inside a package of the ``demo`` extra. Only font and name files are read; the packages
-are never imported, so none of their GUI toolkits is needed.
+are never imported, so their GUI toolkits are not needed.
 """
 
 import json
@@ -29,12 +29,12 @@ class IconFont:
     keep: str = ""
 
     def path(self, file: str) -> Path:
-        """Return where the installed package keeps one of its files."""
+        """Return the path of one of the installed package's files."""
         try:
             path = Path(str(distribution(self.package).locate_file(file)))
         except PackageNotFoundError:
             raise TophitError(
-                f"The demo set draws from the package '{self.package}', which is not installed; "
+                f"The demo set needs the package '{self.package}', which is not installed; "
                 "install the extra with: pip install 'tophit[demo]'"
             ) from None
         if not path.is_file():
@@ -42,7 +42,7 @@ class IconFont:
         return path
 
     def glyphs(self) -> dict[str, int]:
-        """Return normalised icon name to code point; of names that fall together the shortest wins."""
+        """Map normalised icon names to code points; of names that become equal, the shortest original wins."""
         found: dict[str, tuple[int, str, int]] = {}
         for raw, code in _read_names(self.path(self.names)).items():
             if self.keep and not re.search(self.keep, raw):

@@ -1,7 +1,7 @@
 """The demo set: the same icon as drawn by independent icon families, rendered from their fonts.
 
-A class is an icon's name, an image is one drawing of it. Names are the labels as the designers gave them, so there
-is real label noise: synonyms (home, house) are different classes, and some names mean two pictures.
+A class is an icon's name, an image is one drawing of it. The labels are the names the designers gave, so there is
+real label noise: synonyms (home, house) are different classes, and some names stand for two different pictures.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ SIDE = 64
 DRAWN_SIDE = 56  # the drawing's longer side; the rest is margin
 LEAST_FAMILIES = 4
 _RENDER_SIDE = 224  # drawn large, then reduced, so that thin strokes keep their weight
-_SET_VERSION = 1  # raise when the pictures or the split change: the cache is built anew
+_SET_VERSION = 1  # raise when the pictures or the split change: the cache is then rebuilt
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def render(typeface: ImageFont.FreeTypeFont, character: str) -> Image.Image | No
 
 
 def _drop_repeated(drawings: Iterable[Drawing]) -> list[Drawing]:
-    """Keep each picture once: fonts carry aliases, and families borrow from each other.
+    """Keep each picture once: fonts have aliases, and families borrow from each other.
 
     A picture that occurs under several names stays with the name that has the most drawings.
     """
@@ -120,6 +120,6 @@ def _png(picture: Image.Image) -> bytes:
 
 
 def pixel_vectors(manifest: Manifest, side: int = 32) -> np.ndarray:
-    """Return the grey pixels of every image as rows (N, side * side): the baseline that knows nothing."""
+    """Return the grey pixels of every image as rows (N, side * side): a baseline without any learning."""
     pictures = (Image.open(row.path).convert("L").resize((side, side)) for row in manifest)
     return np.stack([255.0 - np.asarray(picture, np.float32).ravel() for picture in pictures])

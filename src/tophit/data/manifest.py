@@ -1,7 +1,7 @@
-"""The manifest: a table with one row an image, as CSV or Parquet.
+"""The manifest: a table with one row per image, as CSV or Parquet.
 
 Columns: ``path`` and ``label``; optional ``split`` (train, validation, test), ``role`` (query, gallery, both)
-and a box ``x1 y1 x2 y2`` in pixels. Every further column is metadata and is kept as it is.
+and a box ``x1 y1 x2 y2`` in pixels. Every other column is metadata and is kept as it is.
 """
 
 import csv
@@ -18,7 +18,7 @@ from tophit.images.decode import Box
 SPLITS = ("train", "validation", "test")
 ROLES = ("query", "gallery", "both")
 FEATURE_FILE, FEATURE_ROW = "feature_file", "feature_row"
-"""Metadata of a row that stands for a feature of a file: the file, and the feature's number in it."""
+"""Metadata of a row that stands for a feature in a feature file: the file, and the feature's number in it."""
 _BOX = ("x1", "y1", "x2", "y2")
 _KNOWN = ("path", "label", "split", "role", *_BOX)
 
@@ -39,7 +39,7 @@ class ImageRow:
 class Manifest:
     """A list of image rows; ``source`` is where it came from, for messages.
 
-    A part of a manifest keeps in ``numbers`` the row numbers (from 1) that its rows have in the whole.
+    A part of a manifest keeps in ``numbers`` the row numbers (from 1) that its rows have in the whole manifest.
     """
 
     rows: tuple[ImageRow, ...]
@@ -63,12 +63,12 @@ class Manifest:
         return Manifest(tuple(self.rows[i] for i in chosen), self.source, tuple(self.number(i) for i in chosen))
 
     def number(self, index: int) -> int:
-        """Return the row number, from 1, of a row in the whole manifest."""
+        """Return the number, from 1, that a row has in the whole manifest."""
         return index + 1 if self.numbers is None else self.numbers[index]
 
 
 def read_manifest(path: str | Path) -> Manifest:
-    """Read a manifest from a CSV or Parquet file; relative image paths start at the file's folder."""
+    """Read a manifest from a CSV or Parquet file; image paths may be relative to the file's folder."""
     path = Path(path)
     if not path.is_file():
         raise TophitError(f"There is no manifest at {path}.")
@@ -88,7 +88,7 @@ def read_manifest(path: str | Path) -> Manifest:
 
 
 def write_manifest(manifest: Manifest, path: str | Path) -> None:
-    """Write a manifest as CSV or Parquet, atomically; images below its folder get relative paths."""
+    """Write a manifest as CSV or Parquet, atomically; images below the file's folder get relative paths."""
     path = Path(path)
     columns, records = _to_records(manifest.rows, path.resolve().parent)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
                 writer.writeheader()
                 writer.writerows(records)
         else:
-            raise UsageError(f"A manifest is written as .csv or .parquet, not as '{path.name}'.")
+            raise UsageError(f"A manifest's name must end in .csv or .parquet, not '{path.name}'.")
 
 
 def _read_csv(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:

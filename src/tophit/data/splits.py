@@ -1,4 +1,4 @@
-"""Classes divided and joined: splits that share no class, as zero-shot retrieval asks, and merged classes."""
+"""Splitting and merging classes: splits that share no class, as zero-shot retrieval requires, and merged classes."""
 
 from collections.abc import Sequence
 
@@ -9,9 +9,9 @@ from tophit.errors import UsageError
 
 
 def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[str, str]:
-    """Return class to "train" or "test"; the share is of classes, at least one class on each side."""
+    """Map each class to "train" or "test"; ``test_share`` counts classes, and each side gets at least one."""
     if not 0 <= test_share <= 1:
-        raise UsageError(f"The test share is a fraction from 0 to 1, not {test_share}.")
+        raise UsageError(f"The test share must be a fraction from 0 to 1, not {test_share}.")
     names = sorted(set(classes))
     tests = _how_many(len(names), test_share)
     order = np.random.default_rng(seed).permutation(len(names))
@@ -21,7 +21,7 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
 def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest:
     """Move a share of the training classes, at least two, to the split "validation".
 
-    A manifest that has such a split, or would keep fewer than two classes to learn from, is left as it is.
+    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged.
     """
     if share == 0 or any(row.split == "validation" for row in manifest):
         return manifest

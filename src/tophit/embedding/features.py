@@ -1,7 +1,7 @@
-"""Cached features: what a frozen backbone says of an image is computed once and kept.
+"""Cached features: the features of a frozen backbone are computed once per image and kept.
 
 The key is the backbone's weights, pooling and preprocessing, the runtime, the file's content and the box. A renamed
-file is found again; a changed file is computed anew. Each finished batch is committed, so an interruption loses little.
+file is found again; a changed file is recomputed. Each finished batch is committed, so an interruption loses little.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from tophit.models.embedder import Embedder
 from tophit.models.runtimes import Features, choose_runtime, features_of
 from tophit.progress import Progress
 
-_MANY_FILES = 5000  # reading so many to find their keys takes a while
+_MANY_FILES = 5000  # from this many, reading files to compute their keys takes a while
 
 
 def cached_features(
@@ -32,7 +32,7 @@ def cached_features(
 ) -> Features:
     """Return the backbone's pooled features of every row, computing only those the cache does not have.
 
-    ``total`` is the number of rows of which these are a part, so that every part is computed by the same runtime.
+    ``total`` is the size of the whole set when these rows are a part of it, so that one runtime computes all parts.
     """
     if feature_file_of(rows) is not None:
         return _given_features(embedder, rows)
@@ -61,14 +61,14 @@ def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     name, values = embedder.architecture["backbone"], features_of_rows(rows)
     if name != f"features/{values.shape[1]}":
         raise UsageError(
-            f"{feature_file_of(rows)} holds features of length {values.shape[1]}; a model with the backbone {name} "
-            "can't take them."
+            f"{feature_file_of(rows)} holds features of length {values.shape[1]}, which a model with the backbone "
+            f"{name} can't use; use a model trained on features of that length."
         )
     return Features(values, list(range(len(rows))), {})
 
 
 def _content_key(row: ImageRow) -> bytes:
-    """Return a digest of the file's bytes and the box; empty if there is no such file."""
+    """Return a digest of the file's bytes and the box, or an empty value if there is no such file."""
     try:
         content = row.path.read_bytes()
     except OSError:
@@ -77,14 +77,14 @@ def _content_key(row: ImageRow) -> bytes:
 
 
 class _Store:
-    """Key to float32 vector in one SQLite file: safe against crashes and against two writers."""
+    """Maps keys to float32 vectors in one SQLite file, safe against crashes and concurrent writers."""
 
     def __init__(self, path: Path) -> None:
         self.connection = sqlite3.connect(path, timeout=60)
         self.connection.execute("CREATE TABLE IF NOT EXISTS feature (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
-        """Return the vectors of those keys that are stored."""
+        """Return the vectors of the keys that are stored."""
         wanted = list(set(keys))
         found: dict[bytes, np.ndarray] = {}
         for start in range(0, len(wanted), 500):

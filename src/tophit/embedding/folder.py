@@ -1,7 +1,7 @@
-"""Embed many images into a folder of parts: an interruption costs one part, and processes share the work.
+"""Embed many images into a folder of parts: an interruption loses at most one part, and processes share the work.
 
-The rows are cut into blocks; block b is the part number b // world of process b % world. Processes need not talk to
-each other: what they must agree on is in ``embedding.json``, which the first of them writes.
+The rows are cut into blocks; block b is part number b // world of process b % world. Processes need not communicate:
+what they must agree on is in ``embedding.json``, which the first of them writes.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _ROWS_A_PART = 2048
 
 @dataclass(frozen=True)
 class EmbeddedFolder:
-    """What is in a folder now: vectors, the reasons for images without one by row, and whether all parts are there."""
+    """What a folder holds now: vectors, the reason for each row without one, and whether all parts are there."""
 
     count: int
     bad: dict[int, str]
@@ -58,9 +58,9 @@ def embed_to_folder(
     world: int = 1,
     progress: Progress | None = None,
 ) -> EmbeddedFolder:
-    """Write the unit vectors of rows as parts, skipping those that are there; process ``rank`` of ``world`` its share.
+    """Write the unit vectors of rows as parts, skipping existing ones; process ``rank`` of ``world`` does its share.
 
-    A folder that was begun with other images, another embedder or other settings is refused.
+    It is an error if the folder was begun with other images, another embedder or other settings.
     """
     folder = Path(folder)
     runner, plan = _begin(embedder, rows, folder, model, runtime, precision, batch, rows_a_part, world)
@@ -84,10 +84,10 @@ def _begin(
     rows_a_part: int,
     world: int,
 ) -> tuple[Runtime, dict[str, Any]]:
-    """Return the runtime and the description: those of an earlier start if there was one."""
+    """Return the runtime and the description, from an earlier start if there was one."""
     path = folder / DESCRIPTION
     if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
-        raise UsageError(f"{folder} holds other files; vectors need a folder of their own.")
+        raise UsageError(f"{folder} holds other files; use an empty or new folder for the vectors.")
     fixed = {
         "fingerprint": embedder.fingerprint(),
         "precision": precision,
@@ -114,7 +114,7 @@ def _begin(
         folder.mkdir(parents=True, exist_ok=True)
         if create_text(path, json.dumps(begun, indent=2) + "\n"):
             return runner, begun
-        before = read_description(folder)  # another process was first
+        before = read_description(folder)  # another process wrote it first
         runner = build_runtime(before["engine"], embedder, precision)
     fixed["engine"] = runner.name.removesuffix("-bf16")
     for name, value in fixed.items():
@@ -135,13 +135,13 @@ _WORDS = {
 
 
 def _digest(rows: Sequence[ImageRow]) -> str:
-    """Return a digest of the rows; two of the same id are refused."""
+    """Return a digest of the rows; two rows with the same id are an error."""
     ids: set[str] = set()
     summary = hashlib.sha256()
     for row in rows:
         name = item_id(row)
         if name in ids:
-            raise TophitError(f"The image {name} is listed twice; ids must be different from each other.")
+            raise TophitError(f"The image {name} is listed twice; each image (and box) may appear only once.")
         ids.add(name)
         summary.update(repr((name, row.label, row.split)).encode())
     return summary.hexdigest()[:32]
@@ -156,7 +156,7 @@ def _embed(
     workers: int,
     progress: Progress | None,
 ) -> Iterator[tuple[int, np.ndarray, list[int], dict[int, str]]]:
-    """Yield each block's vectors, the rows they are of, and the reasons for the other rows."""
+    """Yield each block's vectors, the rows they belong to, and the reasons for the rows without one."""
     batches = [block[i : i + batch] for _, block in todo for i in range(0, len(block), batch)]
     computed = features_of(runtime, embedder, rows, batches, workers, progress)
     for number, block in todo:
@@ -169,7 +169,7 @@ def _embed(
             good += one.rows
             vectors.append(embedder.embed_arrays(one.values))
         yield number, np.concatenate(vectors), good, bad
-    next(computed, None)  # lets the bar end
+    next(computed, None)  # lets the progress bar finish
 
 
 def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: str) -> EmbeddedFolder:

@@ -1,4 +1,4 @@
-"""From rows of a manifest to vectors, whatever the embedder: cached features, exported graph or plain torch."""
+"""From rows of a manifest to vectors, for every kind of embedder: cached features, exported graph or plain torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from tophit.progress import Progress
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """Unit vectors (n, dim) of the rows that could be read, their numbers, and the reasons for the others."""
+    """Unit vectors (n, dim) of the readable rows, their row numbers, and the reasons for the unreadable ones."""
 
     vectors: np.ndarray
     rows: list[int]
@@ -31,8 +31,8 @@ def embed_rows(
 ) -> EmbeddedRows:
     """Embed rows in order. Where only the head was trained, the backbone's features come from the cache.
 
-    ``final=False`` says that the weights will change again, so that exporting them for a faster runtime is a waste.
-    ``total`` is the number of rows of which these are a part, so that every part is computed by the same runtime.
+    ``final=False`` means that the weights will change again, so exporting them for a faster runtime is not worth it.
+    ``total`` is the size of the whole set when these rows are a part of it, so that one runtime computes all parts.
     """
     if embedder.trained != "all" or feature_file_of(rows) is not None:
         features = cached_features(embedder, rows, progress, total=total)

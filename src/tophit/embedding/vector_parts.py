@@ -1,4 +1,4 @@
-"""Vectors on disk: a folder of Parquet parts, each written whole, and ``embedding.json`` that says what made them.
+"""Vectors on disk: a folder of Parquet parts, each written atomically, and ``embedding.json`` about their origin.
 
 ``part-RRRR-NNNNN.parquet`` is part NNNNN of process RRRR. Its columns: id, path, label, split, metadata
 (JSON) and vector. The reasons for images that could not be read are in the file's own metadata.
@@ -35,12 +35,12 @@ class EmbeddedPart:
 
 
 def part_path(folder: Path, rank: int, number: int) -> Path:
-    """Return where a process's part of a number is."""
+    """Return the path of part ``number`` of process ``rank``."""
     return folder / f"part-{rank:04d}-{number:05d}.parquet"
 
 
 def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: dict[int, str]) -> None:
-    """Write the rows that could be read with their vectors (n, dim), and the reasons for the others by row number."""
+    """Write the readable rows with their vectors (n, dim), and the reasons for the others by row number."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -80,13 +80,15 @@ def read_description(folder: str | Path) -> dict[str, Any]:
 
 
 def read_finished_description(folder: str | Path) -> dict[str, Any]:
-    """Return ``embedding.json`` of a folder whose parts are all there, checked by their numbers of rows."""
+    """Return ``embedding.json`` of a folder, after checking by the number of rows that all parts are there."""
     fields = read_description(folder)
     if not fields.get("complete", True):
-        raise TophitError(f"The vectors in {folder} are not all there yet; finish them with the same 'tophit embed'.")
+        raise TophitError(
+            f"The vectors in {folder} are not complete; run the same 'tophit embed' again to finish them."
+        )
     count = sum(part_summary(path)[0] for path in part_files(folder))
     if count != fields["count_of_rows"]:
-        raise TophitError(f"{folder} is damaged: {fields['count_of_rows']} vectors stated, {count} found.")
+        raise TophitError(f"{folder} is damaged: expected {fields['count_of_rows']} vectors, found {count}.")
     return fields
 
 
@@ -103,7 +105,7 @@ def part_files(folder: str | Path) -> list[Path]:
 
 
 def part_summary(path: Path) -> tuple[int, dict[int, str]]:
-    """Return the number of vectors in a part, and the reasons for the images without one by row number."""
+    """Return the number of vectors in a part, and by row number the reasons for the images without one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,7 +118,7 @@ def part_summary(path: Path) -> tuple[int, dict[int, str]]:
 
 
 def read_part(path: Path, dim: int) -> EmbeddedPart:
-    """Return what a part holds; ``dim`` is the length of its vectors."""
+    """Return the content of a part; ``dim`` is the length of its vectors."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

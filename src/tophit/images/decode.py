@@ -1,4 +1,4 @@
-"""From an image file to an upright 8-bit RGB picture, or a reason why not."""
+"""From an image file to an upright 8-bit RGB picture, or the reason it can't be read."""
 
 import warnings
 from pathlib import Path
@@ -8,7 +8,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tophit.errors import TophitError
 
-MAX_PIXELS = 178_956_970  # where Pillow itself refuses; a larger picture is an attack or a mistake
+MAX_PIXELS = 178_956_970  # Pillow's own limit; a larger picture is an attack or a mistake
 _SIXTEEN_BIT_TO_EIGHT = 1 / 257
 _ORIENTATION = 0x0112  # the EXIF tag of how a camera was held
 
@@ -33,7 +33,7 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
     path = Path(source)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # bombs and odd EXIF: checked here, or of no consequence for pixels
+            warnings.simplefilter("ignore")  # decompression bombs are checked here; odd EXIF does not change pixels
             with Image.open(path) as image:
                 return _read_open_image(image, box, least_side)
     except FileNotFoundError:
@@ -47,7 +47,7 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Return a Pillow image of any mode, upright, in 8-bit RGB; one that is so already is returned itself."""
+    """Return a Pillow image of any mode as upright 8-bit RGB; one that already is, is returned unchanged."""
     if image.getexif().get(_ORIENTATION, 1) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode == "RGB" and not image.has_transparency_data:
@@ -67,15 +67,15 @@ def array_to_image(array: np.ndarray) -> Image.Image:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[:, :, 0]
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (3, 4)) or 0 in array.shape:
-        raise BadImage(f"an image array has shape (H, W), (H, W, 3) or (H, W, 4), not {array.shape}")
+        raise BadImage(f"an image array must have shape (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), not {array.shape}")
     if array.dtype == np.uint16:
         array = (array * _SIXTEEN_BIT_TO_EIGHT).round()
     elif np.issubdtype(array.dtype, np.floating):
         if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
-            raise BadImage("an image array of floats has finite values from 0 to 1")
+            raise BadImage("an image array of floats must have finite values from 0 to 1")
         array = (array * 255).round()
     elif array.dtype != np.uint8:
-        raise BadImage(f"an image array is uint8, uint16 or float, not {array.dtype}")
+        raise BadImage(f"an image array must be uint8, uint16 or float, not {array.dtype}")
     return to_rgb(Image.fromarray(np.ascontiguousarray(array.astype(np.uint8))))
 
 
@@ -91,7 +91,7 @@ def _read_open_image(image: Image.Image, box: Box | None, least_side: int | None
 
 
 def _decode_smaller(image: Image.Image, box: Box | None, least_side: int) -> None:
-    """Let the JPEG decoder halve the picture (once to thrice) while the part in use keeps its least side."""
+    """Let the JPEG decoder halve the picture (up to three times) while the part in use keeps its least side."""
     width, height = (box[2] - box[0], box[3] - box[1]) if box else image.size
     ratio = least_side / max(1.0, min(width, height))
     if ratio < 1:
@@ -103,7 +103,7 @@ def _crop(image: Image.Image, box: tuple[float, ...]) -> Image.Image:
     x1, y1 = int(box[0]), int(box[1])
     x2, y2 = min(image.width, round(box[2])), min(image.height, round(box[3]))
     if x2 <= x1 or y2 <= y1:
-        raise BadImage(f"the box {tuple(round(v) for v in box)} lies outside its {image.width}x{image.height} pixels")
+        raise BadImage(f"the box {tuple(round(v) for v in box)} is outside the {image.width}x{image.height} picture")
     return image.crop((x1, y1, x2, y2))
 
 

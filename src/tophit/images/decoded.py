@@ -1,6 +1,6 @@
-"""Pictures kept as they were decoded, up to a number of bytes, shared by all processes that read images.
+"""A cache of decoded pictures, up to a number of bytes, shared by all processes that read images.
 
-The store is a file: of the disk, which later runs find again, or of memory alone, which ends with the process.
+The store is a file: on disk, where later runs find it again, or in memory only, where it ends with the process.
 """
 
 import fcntl
@@ -17,21 +17,21 @@ from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.images.decode import Box
 
-_ENTRY = 3  # of a row: its place (0: none), height, width
+_ENTRY = 3  # numbers per row: its place (0: none), height, width
 _WORD = np.dtype(np.int64).itemsize
 
 
 class DecodedCache:
-    """Row number to pixels, uint8 (H, W, 3). What does not fit any more is not kept; nothing is ever replaced."""
+    """Maps row numbers to pixels, uint8 (H, W, 3). Once full it keeps no new pictures; nothing is ever replaced."""
 
     def __init__(self, rows: int, most_bytes: int, path: Path | None = None) -> None:
-        self.first_picture = _WORD * (1 + _ENTRY * rows)  # before it: the end of what is used, and the entries
+        self.first_picture = _WORD * (1 + _ENTRY * rows)  # before it: the end of the used space, and the entries
         self.most_bytes = most_bytes
         if path is None:
             if not hasattr(os, "memfd_create"):
                 raise UsageError("data.cache: 'ram' needs Linux; use 'disk'.")
             handle = os.memfd_create("tophit-decoded")
-            self.path = f"/proc/{os.getpid()}/fd/{handle}"  # by which other processes open it
+            self.path = f"/proc/{os.getpid()}/fd/{handle}"  # other processes open it by this path
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -55,7 +55,7 @@ class DecodedCache:
         return np.frombuffer(content, np.uint8).reshape(height, width, 3) if len(content) == size else None
 
     def put(self, row: int, pixels: np.ndarray) -> bool:
-        """Keep the pixels of a row if there is room; say whether they are kept."""
+        """Keep the pixels of a row if there is room; return whether they are kept."""
         handle = self._open()
         with self._locked():
             place = max(self._words(0, 1)[0], self.first_picture)
@@ -70,22 +70,22 @@ class DecodedCache:
                 return False
         except OSError:
             return False
-        self._write(place, pixels.shape[0], pixels.shape[1], at=1 + _ENTRY * row)  # last: what it points to is whole
+        self._write(place, pixels.shape[0], pixels.shape[1], at=1 + _ENTRY * row)  # last: its pixels are complete
         return True
 
     @property
     def used_bytes(self) -> int:
-        """How many bytes of pictures are kept."""
+        """The number of bytes of pictures kept."""
         return max(0, self._words(0, 1)[0] - self.first_picture)
 
     def close(self) -> None:
-        """Give the memory or the file handle back."""
+        """Release the memory or the file handle."""
         if self.handle is not None:
             os.close(self.handle)
             self.handle = None
 
     def _open(self) -> int:
-        if self.handle is None:  # in another process, which got this object by pickle
+        if self.handle is None:  # in another process, which received this object by pickle
             self.handle = os.open(self.path, os.O_RDWR)
             self.threads = threading.Lock()
         return self.handle
@@ -111,7 +111,7 @@ class DecodedCache:
 def decoded_cache(
     kind: str, pictures: Sequence[tuple[Path, Box | None]], side: int, gigabytes: float
 ) -> DecodedCache | None:
-    """Return the store a recipe asks for: ``none``, ``ram`` or ``disk``. On disk it is named by its files and boxes."""
+    """Return the cache a recipe asks for: ``none``, ``ram`` or ``disk``. On disk, files and boxes decide its name."""
     if kind == "none":
         return None
     most_bytes = int(gigabytes * 1e9)
@@ -124,7 +124,7 @@ def decoded_cache(
 
 
 def _state(path: Path) -> tuple[int, int] | None:
-    """Return what changes when a file does."""
+    """Return values that change when the file does."""
     try:
         found = path.stat()
     except OSError:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 ViewBox = tuple[float, float, float, float]
 VIEWS_VERSION = 2
-"""Counts up when views get other pixels, so that features cached before are not mixed with new ones."""
+"""Raised when the pixels of views change, so that features cached earlier are not mixed with new ones."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Preprocessing:
     """What a backbone expects: a square of ``size`` pixels, RGB, each channel (value / 255 - mean) / std.
 
     The picture's short side is scaled to ``size / crop`` and the centre is cut out; ``crop=1`` keeps all of
-    the short side. ``squash=True`` scales both sides to ``size / crop`` instead, whatever the aspect. ``mean`` and
-    ``std`` are in the order of ``channel_order``, RGB or BGR; a scale of 0 to 255 is a ``std`` of 1 / 255.
+    the short side. ``squash=True`` scales both sides to ``size / crop`` instead, ignoring the aspect ratio. ``mean``
+    and ``std`` are in the order of ``channel_order``, RGB or BGR; a scale of 0 to 255 is a ``std`` of 1 / 255.
     """
 
     size: int = 224
@@ -41,7 +41,7 @@ class Preprocessing:
         """Map uint8 views (N, size, size, 3) to float32 (N, 3, size, size), channels last in memory."""
         numbers = torch.empty(pixels.shape, device=pixels.device)
         values = pixels.flip(3) if self.channel_order == "BGR" else pixels
-        # An image at a time stays in the processor's cache, and a line of pixels is one vector: many times faster.
+        # One image at a time stays in the processor's cache, and a line of pixels is one vector: many times faster.
         images, width = len(pixels), pixels.shape[2]
         scale = torch.tensor([1 / (255 * value) for value in self.std], device=pixels.device).repeat(width)
         shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device)
@@ -67,11 +67,11 @@ class Preprocessing:
 
     @property
     def least_side(self) -> int:
-        """How long a picture's short side must be for nothing to be scaled up."""
+        """How long a picture's short side must be so that nothing is scaled up."""
         return round(self.size / self.crop)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values; those added later only if they say something, so digests stay."""
+        """Return the fields as plain values; newer ones only if not the default, so that old digests stay valid."""
         fields = asdict(self)
         if self.channel_order == "RGB":
             del fields["channel_order"]
@@ -84,9 +84,10 @@ class Preprocessing:
 
 
 def resized(image: Image.Image | np.ndarray, box: ViewBox, size: int | tuple[int, int]) -> np.ndarray:
-    """Return a part of an RGB picture, to whole pixels, as uint8 (height, width, 3); ``size`` is a side or (w, h).
+    """Return a part of an RGB picture, rounded to whole pixels, as uint8 (height, width, 3).
 
-    Bicubic with antialiasing, as Pillow's, by torch: several times faster on 8 bits, equal to two levels of 255.
+    ``size`` is a side or (w, h). Bicubic with antialiasing like Pillow's, but by torch: several times faster on 8 bits,
+    and equal to within two levels of 255.
     """
     pixels = np.asarray(image)
     height, width = pixels.shape[:2]

@@ -1,4 +1,4 @@
-"""Random views of training images, as the papers' set-ups state them: crops and mirroring, drawn per image."""
+"""Random views of training images as the papers describe them: crops and mirroring, drawn per image."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from PIL import Image
 
 from tophit.images.preprocessing import Preprocessing, ViewBox, resized
 
-_TRIES = 10  # random shapes before a crop that fits no picture gives way to one that does
+_TRIES = 10  # random shapes to try before falling back to a crop that fits
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Augmentation:
         return np.random.default_rng((self.seed, epoch, row))
 
     def least_side(self, preprocessing: Preprocessing) -> int:
-        """Return how long a picture's short side must be for no view to be scaled up."""
+        """Return how long a picture's short side must be so that no view is scaled up."""
         if self.crop == "random":
             return preprocessing.least_side
         whole = preprocessing.least_side if self.crop == "view" else preprocessing.size

@@ -1,9 +1,9 @@
 """Similarity of embeddings to classes of K proxies: the core that the proxy losses share.
 
-Matrices here have a row a class and a column a sample, so that one product of the proxies with the batch gives them
-without a copy. Proxies are taken a chunk of classes at a time: normalising, product, soft maximum and regulariser then
-work in the processor's cache, and no normalised copy of the proxies is ever kept. What stays for the backward pass is
-one number for each proxy and sample if K > 1, and nothing of that size if K = 1.
+Matrices here have one row per class and one column per sample, so that one product of the proxies with the batch gives
+them without a copy. Proxies are processed one chunk of classes at a time: normalising, product, soft maximum and
+regulariser then work in the processor's cache, and no normalised copy of the proxies is ever kept. What is kept for the
+backward pass is one number for each proxy and sample if K > 1, and nothing of that size if K = 1.
 """
 
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ import torch
 
 from tophit.losses.loss import eager
 
-# Elements of a chunk of similarities: a CPU wants them in its cache, a GPU wants enough to be busy (not measured).
+# Elements in a chunk of similarities: a CPU needs them in its cache, a GPU needs enough to stay busy (not measured).
 _CPU_CHUNK = 1 << 18
 _GPU_CHUNK = 1 << 26
 
 
 class ClassSimilarity(NamedTuple):
-    """What the losses need of the proxies."""
+    """What the losses need to know about the proxies."""
 
     similarity: torch.Tensor  # S (C, N)
     spread: torch.Tensor  # the centre regulariser, a scalar
@@ -29,16 +29,16 @@ class ClassSimilarity(NamedTuple):
 def class_similarity(
     proxies: torch.Tensor, embeddings: torch.Tensor, gamma: float, normalize: bool = True, eps: float = 0.0
 ) -> ClassSimilarity:
-    """Return the similarity of embeddings (N, d) to classes of proxies (C, K, d), and how far the proxies are apart.
+    """Return the similarity of embeddings (N, d) to classes of proxies (C, K, d), and how far apart the proxies are.
 
     With w the proxies, of unit length if ``normalize``, the multi-proxy paper's Eqs. 1 and 3:
 
         S(x, c) = sum_k a_k x.w_ck,   a = softmax_k(x.w_ck / gamma)
         spread  = sum_c sum_{t < s} sqrt(2 - 2 w_cs.w_ct + eps) / (C K (K - 1)),   0 if K = 1
 
-    The smaller gamma, the nearer S to the largest of the K similarities; the larger, the nearer to their mean.
+    The smaller gamma is, the nearer S is to the largest of the K similarities; the larger, the nearer to their mean.
     Where two proxies coincide and eps = 0, the root has no gradient; it is taken as 0, so merged proxies stay merged.
-    Embeddings are taken as they are. Both results are differentiable once.
+    Embeddings are not normalised. Both results are differentiable once.
     """
     return ClassSimilarity(*_ClassSimilarity.apply(proxies, embeddings, gamma, normalize, eps))  # type: ignore[misc]
 
@@ -88,7 +88,7 @@ class _ClassSimilarity(torch.autograd.Function):
                 grad = torch.mm(by_products, embeddings).view_as(w)
                 if pulls is not None:
                     grad.baddbmm_(pulls[part] * by_spread, w)
-                if lengths is not None:  # what lies along a proxy cannot change its direction
+                if lengths is not None:  # the component along a proxy cannot change its direction
                     along = torch.linalg.vecdot(grad, w).unsqueeze(-1)
                     grad.addcmul_(w, along, value=-1).div_(lengths[part])
                 by_proxies[part] = grad
@@ -119,7 +119,7 @@ def _at(tensor: torch.Tensor | None, part: slice) -> torch.Tensor | None:
 def soft_maximum(values: torch.Tensor, gamma: float, soft: torch.Tensor, slopes: torch.Tensor | None) -> None:
     """Write sum_k a_k v_k of values (C, K, N) into ``soft`` (C, N), with a = softmax_k(v / gamma).
 
-    Its derivative by each value, a_k (1 + (v_k - soft) / gamma), goes into ``slopes`` (C, K, N).
+    Its derivative with respect to each value, a_k (1 + (v_k - soft) / gamma), goes into ``slopes`` (C, K, N).
     """
     top = values.amax(dim=1, keepdim=True)
     below = values - top  # exact near the largest, where a small gamma magnifies it
@@ -134,7 +134,7 @@ def soft_maximum(values: torch.Tensor, gamma: float, soft: torch.Tensor, slopes:
 def _sum_of_distances(w: torch.Tensor, eps: float, pulls: torch.Tensor) -> torch.Tensor:
     """Return the sum over pairs of sqrt(2 - 2 w_s.w_t + eps) of proxies (C, K, d).
 
-    The derivative by w_s is sum_t pull_st w_t; the factors go into ``pulls`` (C, K, K).
+    The derivative with respect to w_s is sum_t pull_st w_t; the factors go into ``pulls`` (C, K, K).
     """
     squared = torch.bmm(w, w.transpose(1, 2)).mul_(-2).add_(2).clamp_(min=0).add_(eps)
     # Below the rounding of a cosine a distance is noise, and the root's slope would magnify it.
@@ -152,7 +152,7 @@ def own_and_others(
     over: Literal["samples", "classes"],
     floor: float = -torch.inf,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return each sample's similarity to its own class (N,), and a log-sum-exp of the similarities that are not own.
+    """Return each sample's similarity to its own class (N,), and a log-sum-exp of the similarities to other classes.
 
         log(exp(floor) + sum exp(scale S))
 
@@ -173,7 +173,7 @@ class _OwnAndOthers(torch.autograd.Function):
         own = similarity[places]
         weights = similarity * scale
         weights[places] = -torch.inf
-        # An empty group has the lowest float as its top, not -inf: exp(-inf - -inf) is no number.
+        # The maximum of an empty group is the lowest float, not -inf: exp(-inf - -inf) is not a number.
         top = weights.amax(dim=dim, keepdim=True) if weights.shape[dim] else weights.sum(dim=dim, keepdim=True)
         top.clamp_(min=max(floor, torch.finfo(weights.dtype).min))
         weights.sub_(top).exp_()

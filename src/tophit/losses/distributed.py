@@ -1,4 +1,4 @@
-"""Losses over many processes: each ranks the batch of all of them, and gradients come out as if it were one."""
+"""Losses over many processes: each computes the loss of the joined batch, with the gradients of a single process."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from torch import nn
 
 
 class GatheredLoss(nn.Module):
-    """Computes a loss on the joined batch of all processes; with one process it is that loss and nothing else.
+    """Computes a loss on the joined batch of all processes; with one process it is just that loss.
 
     Every process gets the same value: the loss of the joined batch, ranks in order. The gradient at a process's
     own embeddings is the joined batch's times the number of processes, because DistributedDataParallel divides
     parameter gradients by that number: after it, they are those of one process with the joined batch.
-    Batches may differ in length. A loss with parameters of its own, such as proxies, goes into that wrapper too:
-    ``DistributedDataParallel(GatheredLoss(loss))`` starts them equal everywhere. Every process has the joined batch's
-    gradient for them already, and the mean of equal gradients is the same.
+    Batches may differ in length. Wrap a loss that has parameters, such as proxies, as well:
+    ``DistributedDataParallel(GatheredLoss(loss))`` starts them equal everywhere. Every process already has the joined
+    batch's gradient for them, and the mean of equal gradients is the same.
 
     >>> from tophit.losses import PNPLoss
     >>> GatheredLoss(PNPLoss())(torch.randn(8, 4), torch.arange(8) // 2).shape
@@ -59,7 +59,7 @@ class _Gather(torch.autograd.Function):
 
 
 def _lengths(tensor: torch.Tensor) -> list[int]:
-    """Return how many rows each process has."""
+    """Return the number of rows of each process."""
     own = torch.tensor([len(tensor)], device=tensor.device)
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
@@ -67,7 +67,7 @@ def _lengths(tensor: torch.Tensor) -> list[int]:
 
 
 def all_gather_rows(tensor: torch.Tensor, sizes: list[int]) -> list[torch.Tensor]:
-    """Return every process's tensor, of these lengths; they travel padded, because all_gather wants equal shapes."""
+    """Return every process's tensor, of these lengths; they are sent padded, because all_gather needs equal shapes."""
     padded = tensor.new_zeros(max(sizes), *tensor.shape[1:])
     padded[: len(tensor)] = tensor.detach()
     every = [torch.empty_like(padded) for _ in sizes]

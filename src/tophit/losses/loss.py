@@ -1,4 +1,4 @@
-"""What every loss is: a module that says what it can do and checks its arguments by its own signature."""
+"""The base of every loss: a module that declares its abilities and checks its arguments by its signature."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -15,19 +15,19 @@ Restriction = Literal["triplets", "pairs", "positives"]
 
 
 class Loss(nn.Module):
-    """A loss of embeddings and labels. Its class says what it can do, so that nobody else keeps a list of losses.
+    """A loss of embeddings and labels. Its class declares its abilities, so no other module needs a list of losses.
 
-    Arguments of a subclass's constructor are checked by their annotations, the same that a recipe's section is made of.
+    Arguments of a subclass's constructor are checked by their annotations, which also define a recipe's section.
     """
 
     takes_memory: ClassVar[bool] = False
-    """It compares a batch with the embeddings of batches before it, by ``ref_emb`` and ``ref_labels`` alone."""
+    """It can compare a batch with the embeddings of earlier batches, given only ``ref_emb`` and ``ref_labels``."""
     takes_triplets: ClassVar[bool] = False
-    """It can be fed chosen triplets, as generation does."""
+    """It accepts chosen triplets, as generation needs."""
     restriction: ClassVar[Restriction | None] = None
-    """How a projection restricts it to its representatives; None: it sees the whole batch."""
+    """How a projection restricts it to its representatives; None if it sees the whole batch."""
     compares_images: ClassVar[bool] = True
-    """It compares images of one class with each other, so a batch needs two of a class; proxies do without."""
+    """It compares images of one class with each other, so a batch needs two per class; proxy losses don't."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -36,7 +36,7 @@ class Loss(nn.Module):
 
 
 def _checked(make: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that refuses arguments outside of what its annotations allow."""
+    """Return a constructor that rejects arguments its annotations don't allow."""
     validated = validate_call(config=ConfigDict(arbitrary_types_allowed=True))(make)
 
     @wraps(make)
@@ -54,7 +54,7 @@ def _checked(make: Callable[..., None]) -> Callable[..., None]:
 
 
 def can(loss: type[nn.Module], ability: Literal["takes_memory", "takes_triplets"]) -> bool:
-    """Say what a class of losses can do: what it says itself, or, in another library, what its arguments tell."""
+    """Return whether a loss class has an ability: as it declares or, for another library's, as its arguments show."""
     said = getattr(loss, ability, None)
     if said is not None:
         return bool(said)
@@ -63,5 +63,5 @@ def can(loss: type[nn.Module], ability: Literal["takes_memory", "takes_triplets"
 
 
 def eager(function: Callable[P, T]) -> Callable[P, T]:
-    """Keep a function out of compiled graphs: the shapes inside it depend on the data, as the number of positives."""
+    """Keep a function out of compiled graphs: shapes inside it depend on the data, such as the number of positives."""
     return torch.compiler.disable(function)  # type: ignore[return-value]

@@ -13,7 +13,7 @@ from tophit.registry import register
 
 
 def class_wise(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, margin: float) -> torch.Tensor:
-    """Return MPA of similarities S (C, N) with labels (N,), Eq. 6. With one proxy a class it is Proxy-Anchor.
+    """Return MPA of similarities S (C, N) with labels (N,), Eq. 6. With one proxy per class it is Proxy-Anchor.
 
         1/|C+| sum_{c in C+} log(1 + sum_{x: y = c} exp(-alpha (S_cx - margin)))
         + 1/C  sum_c         log(1 + sum_{x: y != c} exp(alpha (S_cx + margin)))
@@ -63,21 +63,21 @@ class MultiProxyAnchorLoss(ProxyLoss):
     """Multi-Proxy-Anchor loss (Saeki et al., 2021, arXiv 2110.03997): MPA, MPA-DW and MPA-AP.
 
     Each class has K trainable proxies; the similarity to a class is a soft maximum over them (Eq. 1, ``gamma``), and
-    ``variant`` says who is compared with whom:
+    ``variant`` says what is compared with what:
 
         class (MPA)         the samples of each class, the hardest most; Proxy-Anchor is this with K = 1
         data (MPA-DW)       the classes of each sample
-        all-pairs (MPA-AP)  the same, the own class among them; never above MPA-DW
+        all-pairs (MPA-AP)  the same, including the sample's own class; never above MPA-DW
 
-    ``regularizer`` times half the mean distance of a class's proxies is added (Eq. 3), which merges proxies that have
-    no centre of their own. ``proxies_per_class="auto"`` starts with 10 and leaves the number to that: ask
+    ``regularizer`` times half the mean distance of a class's proxies is added (Eq. 3), which merges proxies that
+    share a centre. ``proxies_per_class="auto"`` starts with 10 and lets the regulariser find the number: call
     ``tophit.losses.distinct_centres`` afterwards. ``regularizer_eps`` is added under the root of Eq. 3.
 
-    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; a scalar comes out. ``proxies`` is (C, K, d).
+    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; returns a scalar. ``proxies`` is (C, K, d).
     Embeddings and proxies are normalised inside unless ``normalize=False``. Computed in float32 at least.
 
-    Use it where a class may look several ways. It needs no miner and takes any batch; its proxies need a higher
-    learning rate than the network (recipe: ``optimizer.proxies``).
+    Use it where the images of a class may look very different. It needs no miner and takes any batch; its proxies need
+    a higher learning rate than the network (recipe: ``optimizer.proxies``).
 
     >>> loss = MultiProxyAnchorLoss(num_classes=3, embedding_dim=4, proxies_per_class=2, variant="all-pairs")
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -91,7 +91,7 @@ class MultiProxyAnchorLoss(ProxyLoss):
         proxies_per_class: ProxyCount = 10,
         variant: Annotated[
             Literal["class", "data", "all-pairs"],
-            Doc("Who is compared: class (MPA), data (MPA-DW) or all-pairs (MPA-AP)."),
+            Doc("What is compared: class (MPA), data (MPA-DW) or all-pairs (MPA-AP)."),
         ] = "class",
         alpha: Annotated[Positive, Doc("Scale of the similarities in the exponent.")] = 32.0,
         margin: Annotated[float, Doc("Margin on the similarities.")] = 0.1,
@@ -109,7 +109,7 @@ class MultiProxyAnchorLoss(ProxyLoss):
         self.regularizer_eps = regularizer_eps
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the variant's loss and the regulariser's share (Eqs. 7, 13, 17)."""
+        """Return the variant's loss plus the regulariser's term (Eqs. 7, 13, 17)."""
         similarity, spread = class_similarity(proxies, embeddings, self.gamma, self.normalize, self.regularizer_eps)
         loss = VARIANTS[self.variant](similarity, labels, self.alpha, self.margin)
         return loss + self.regularizer * spread

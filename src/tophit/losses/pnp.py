@@ -1,4 +1,4 @@
-"""PNP losses: penalise negatives before positives, with a weight by how many there are."""
+"""PNP losses: penalise negatives ranked before positives, with a weight that depends on how many there are."""
 
 from collections.abc import Callable
 from typing import Annotated, Literal, NamedTuple
@@ -16,7 +16,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 class PNPVariant(NamedTuple):
-    """How much R negatives before a positive cost: the value and its derivative, both elementwise functions of R."""
+    """The cost of R negatives before a positive: the value and its derivative, both elementwise functions of R."""
 
     value: Function
     derivative: Function
@@ -32,7 +32,7 @@ def make_variant(value: Function | None = None, derivative: Function | None = No
     1.3863
     """
     if value is None and derivative is None:
-        raise ValueError("a variant needs its value, its derivative, or both as functions of a tensor")
+        raise ValueError("a variant needs a value, a derivative, or both, as functions of a tensor")
     if value is None:
         assert derivative is not None
         value = _integral(derivative)
@@ -49,7 +49,7 @@ def _slope(value: Function) -> Function:
 
 
 def _integral(derivative: Function) -> Function:
-    # In u = log(1 + r) instead of r: penalties change by orders of magnitude of R, so 48 points suffice for any R.
+    # Integrate over u = log(1 + r) instead of r: penalties change with the magnitude of R, so 48 points are enough.
     points, weights = (torch.from_numpy(array) for array in np.polynomial.legendre.leggauss(48))
 
     def value(ranks: torch.Tensor) -> torch.Tensor:
@@ -85,7 +85,7 @@ def pnp(
     """Return mean_q mean_{i in P_q} variant(R_i) over the queries that have positives (Eqs. 5 to 13).
 
     R_i softly counts the negatives before positive i (Eq. 2). Shapes: similarity and both masks (Q, N); ``own`` (Q,)
-    is each query's similarity to itself, if that is to count as a positive.
+    is each query's similarity to itself, if it should count as a positive.
     """
 
     def evaluate(ranks: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -100,20 +100,20 @@ def pnp(
 class PNPLoss(RankingLoss):
     """PNP loss (Li et al., AAAI 2022, "Rethinking the optimization of average precision").
 
-    Counts softly, for each positive of each query, the negatives ranked before it, and penalises the count R:
+    For each positive of each query, it softly counts the negatives ranked before it and penalises the count R:
 
         O: R     Iu: (1 + R) log(1 + R)     Ib: (b R - log(1 + b R)) / b^2     Ds: log(1 + R)     Dq: 1 - (1 + R)^-alpha
 
     D variants give a positive far down the list little weight, so a class may keep several centres and wrong labels
     do less harm; I variants do the opposite. Iu is Eq. 7 as printed, whose derivative at R = 0 is 1.
-    ``variant`` is one of these names or what ``make_variant`` returns for a function of your own.
+    ``variant`` is one of these names, or the result of ``make_variant`` for your own function.
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out, the mean over queries with a positive.
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar, the mean over queries with a positive.
     Embeddings are normalised unless ``normalize=False``. ``include_self`` makes each query its own positive, as the
     authors' code does. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of the batch.
 
-    Use Dq with batches of 4 images a class; the larger the batch, the better. Smooth-AP also counts the positives
-    before a positive; for classes of two it equals Dq with alpha = 1.
+    Use Dq with batches of 4 images per class; the larger the batch, the better. Smooth-AP also counts the positives
+    before a positive; for classes of two images it equals Dq with alpha = 1.
 
     >>> loss = PNPLoss("Dq", alpha=4)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -124,7 +124,7 @@ class PNPLoss(RankingLoss):
         self,
         variant: Annotated[
             Literal["O", "Iu", "Ib", "Ds", "Dq"] | PNPVariant,
-            Doc("How a count of negatives is penalised: the same, increasing or decreasing."),
+            Doc("How each further negative is penalised: equally (O), increasingly (I) or decreasingly (D)."),
         ] = "Dq",
         alpha: Annotated[Positive, Doc("How fast Dq decreases.")] = 4.0,
         b: Annotated[Positive, Doc("Where Ib levels off.")] = 2.0,

@@ -1,4 +1,4 @@
-"""Proxy-Anchor loss: one proxy a class pulls its class and pushes the others, the hardest most."""
+"""Proxy-Anchor loss: one proxy per class pulls its class and pushes the others, the hardest most."""
 
 from typing import Annotated
 
@@ -17,10 +17,10 @@ class ProxyAnchorLoss(ProxyLoss):
 
     It is Multi-Proxy-Anchor's class variant with K = 1, where the regulariser is 0.
 
-    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; a scalar comes out. ``proxies`` is (C, d).
+    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; returns a scalar. ``proxies`` is (C, d).
     Embeddings and proxies are normalised inside unless ``normalize=False``. Computed in float32 at least.
 
-    Use it as the first thing to try: it needs no miner, takes any batch, and converges fast. Its proxies need a
+    Try it first: it needs no miner, takes any batch, and converges fast. Its proxies need a
     higher learning rate than the network (recipe: ``optimizer.proxies``).
 
     >>> loss = ProxyAnchorLoss(num_classes=3, embedding_dim=4)

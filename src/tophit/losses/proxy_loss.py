@@ -9,16 +9,16 @@ from torch.nn import functional
 
 from tophit.losses.loss import Loss
 
-# What ``auto`` starts with: the paper's number for classes of dozens of images. Merging makes it fewer, never more.
+# What ``auto`` starts with: the paper's number for classes of dozens of images. Merging can only reduce it.
 AUTO_PROXIES = 10
-# Unit vectors closer than this are one centre: their cosine is above 0.995, an angle of 5.7 degrees.
+# Unit vectors closer than this are one centre: their cosine is above 0.995, an angle below 5.7 degrees.
 MERGE_DISTANCE = 0.1
 
 
 class ProxyLoss(Loss, ABC):
-    """A loss with trainable proxies; a subclass says in ``compute`` what its equation is.
+    """A loss with trainable proxies; a subclass's equation is in ``compute``.
 
-    ``proxies`` is (C, K, d), or (C, d) where ``proxies_per_class`` is None: a loss that knows only one.
+    ``proxies`` is (C, K, d), or (C, d) if ``proxies_per_class`` is None: a loss with one proxy per class.
     """
 
     compares_images = False
@@ -32,10 +32,12 @@ class ProxyLoss(Loss, ABC):
         )
         shape = (num_classes, *counts, embedding_dim)
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
-            raise ValueError(f"classes, proxies per class and dimensions must be whole numbers from 1 on, got {shape}")
+            raise ValueError(
+                f"classes, proxies per class and dimensions must be whole numbers of at least 1, got {shape}"
+            )
         self.normalize = normalize
         self.proxies_per_class = proxies_per_class
-        # Vectors of about unit length: with a given learning rate the length sets how fast a proxy turns.
+        # Vectors of about unit length: at a given learning rate, the length determines how fast a proxy turns.
         self.proxies = nn.Parameter(torch.randn(shape) / embedding_dim**0.5)
 
     @abstractmethod
@@ -52,7 +54,7 @@ class ProxyLoss(Loss, ABC):
     ) -> torch.Tensor:
         """Return the loss of embeddings (N, d) with labels (N,).
 
-        The further arguments are pytorch-metric-learning's and must be None: proxies take the place of other samples.
+        The other arguments are pytorch-metric-learning's and must be None: proxies take the place of other samples.
         """
         if indices_tuple is not None or ref_emb is not None or ref_labels is not None:
             name = type(self).__name__
@@ -78,9 +80,10 @@ class ProxyLoss(Loss, ABC):
 
 @torch.no_grad()
 def merged_centres(proxies: torch.Tensor, distance: float = MERGE_DISTANCE) -> torch.Tensor:
-    """Return for each proxy (C, K) the first proxy of its class that is the same centre; proxies are (C, K, d).
+    """Return for each proxy (C, K) the first proxy of its class with the same centre; proxies are (C, K, d).
 
-    Two proxies are one centre if they are closer than ``distance`` on the unit sphere, or joined by a chain of such.
+    Two proxies share a centre if they are closer than ``distance`` on the unit sphere, or joined by a chain of such
+    proxies.
     """
     w = functional.normalize(proxies.double(), dim=2)
     near = (2 - 2 * torch.bmm(w, w.transpose(1, 2))).clamp(min=0) < distance**2

@@ -15,18 +15,19 @@ from tophit.registry import register
 class ProxyNCALoss(ProxyLoss):
     """ProxyNCA (Movshovitz-Attias et al., ICCV 2017, Eq. 4) and ProxyNCA++ (Teh et al., ECCV 2020, Eq. 6).
 
-    With d the squared Euclidean distance of unit vectors, and one trainable proxy a class:
+    With d the squared Euclidean distance of unit vectors, and one trainable proxy per class:
 
         ProxyNCA     -log(exp(-d(x, p_y) / temperature) / sum_{c != y} exp(-d(x, p_c) / temperature))
         ProxyNCA++   the same with the sum over all classes, so that the ratio is a probability
 
     ``probability=True`` is the second form; its paper's temperature is 1/9, the first's is 1. The first has no lower
-    bound: it goes on pushing what is right already. The mean over the batch comes out.
+    bound: it keeps pushing samples that are already right. The loss is the mean over the batch.
 
     Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1, at least two classes; ``proxies`` is (C, d).
     Embeddings and proxies are normalised inside unless ``normalize=False``. Computed in float32 at least.
 
-    SoftTriple is the probability form with several centres a class; Proxy-Anchor weighs by hardness in the batch too.
+    SoftTriple is the probability form with several centres per class; Proxy-Anchor also weighs samples by their
+    hardness in the batch.
 
     >>> loss = ProxyNCALoss(num_classes=3, embedding_dim=4, temperature=1 / 9, probability=True)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -37,19 +38,19 @@ class ProxyNCALoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        temperature: Annotated[Positive, Doc("What squared distances are divided by.")] = 1.0,
-        probability: Annotated[bool, Doc("Compare with all classes, the own among them: ProxyNCA++.")] = False,
+        temperature: Annotated[Positive, Doc("Divisor of the squared distances.")] = 1.0,
+        probability: Annotated[bool, Doc("Compare with all classes, including the own: ProxyNCA++.")] = False,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, None, normalize)
         if num_classes < 2:
-            raise ValueError("ProxyNCA compares classes: num_classes must be at least 2")
+            raise ValueError("ProxyNCA compares classes, so num_classes must be at least 2")
         self.temperature = temperature
         self.probability = probability
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean over the batch."""
-        # -d / 2 up to the sample's own length, which the ratio cancels, and the proxies', if they are all 1.
+        # -d / 2 up to the sample's own length, which cancels in the ratio, as does the proxies' length if all are 1.
         nearness = class_similarity(proxies, embeddings, 1.0, self.normalize).similarity
         if not self.normalize:
             nearness = nearness - proxies.square().sum(dim=2) / 2
@@ -67,7 +68,7 @@ class ProxyNCAPlusPlusLoss(ProxyNCALoss):
         self,
         num_classes: int,
         embedding_dim: int,
-        temperature: Annotated[Positive, Doc("What squared distances are divided by.")] = 1 / 9,
+        temperature: Annotated[Positive, Doc("Divisor of the squared distances.")] = 1 / 9,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, temperature, True, normalize)

@@ -1,4 +1,4 @@
-"""What the ranking losses have in common: who ranks whom, which candidates are positives, full precision."""
+"""What the ranking losses have in common: queries and their candidates, which are positives, full precision."""
 
 from abc import ABC, abstractmethod
 from typing import NamedTuple
@@ -12,7 +12,7 @@ IndicesTuple = tuple[torch.Tensor, ...]
 
 
 class Candidates(NamedTuple):
-    """Q queries, N candidates, and two masks (Q, N): no pair is both, and a query is neither for itself."""
+    """Q queries, N candidates, and two masks (Q, N): no pair is in both, and a query is in neither for itself."""
 
     queries: torch.Tensor  # (Q, d), float32 or float64
     candidates: torch.Tensor  # (N, d), the same tensor as queries when a batch ranks itself
@@ -55,13 +55,13 @@ def find_candidates(
     ref_labels: torch.Tensor | None = None,
     normalize: bool = True,
 ) -> Candidates:
-    """Return who ranks whom: each row of ``embeddings`` (Q, d) is a query.
+    """Return the queries and their candidates: each row of ``embeddings`` (Q, d) is a query.
 
     Candidates are the other rows, or, with ``ref_emb`` (N, d) and ``ref_labels`` (N,), the rows of that memory.
     ``labels`` (Q,) are any integers, or a boolean matrix (Q, N) that says which pairs are the same.
     ``indices_tuple`` keeps only its pairs, in the forms of pytorch-metric-learning: (anchors, positives, anchors,
     negatives) or (anchors, positives, negatives).
-    Half-precision embeddings become float32, so a similarity keeps its digits when a temperature magnifies it.
+    Half-precision embeddings become float32, because a temperature magnifies rounding errors.
     """
     own_batch = ref_emb is None or ref_emb is embeddings
     others = embeddings if ref_emb is None else ref_emb
@@ -114,7 +114,7 @@ def _keep_pairs(
         anchors, positives, negatives = indices_tuple
         indices_tuple = (anchors, positives, anchors, negatives)
     if len(indices_tuple) != 4:
-        raise ValueError(f"indices_tuple holds 3 tensors (a, p, n) or 4 (a, p, a, n), got {len(indices_tuple)}")
+        raise ValueError(f"indices_tuple must be 3 tensors (a, p, n) or 4 (a, p, a, n), got {len(indices_tuple)}")
     kept = []
     for mask, rows, columns in ((positive, *indices_tuple[:2]), (negative, *indices_tuple[2:])):
         chosen = torch.zeros_like(mask)

@@ -1,4 +1,4 @@
-"""The similarity matrix of a batch, with a backward pass that keeps its precision and saves a product."""
+"""The similarity matrix of a batch, with a backward pass that keeps full precision and saves a product."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from tophit.losses.loss import eager
 def similarity_matrix(queries: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
     """Return the inner products (Q, N) of queries (Q, d) and candidates (N, d); pass one tensor twice for a batch.
 
-    Both passes leave autocast aside, whatever context they run in: a temperature magnifies every rounding.
-    Where both are the same tensor, the gradient (G + G^T) x takes one product instead of two.
+    Both passes ignore autocast, because a temperature magnifies rounding errors.
+    If both are the same tensor, the gradient (G + G^T) x takes one product instead of two.
     """
     return _Similarity.apply(queries, None if candidates is queries else candidates)  # type: ignore[return-value]
 

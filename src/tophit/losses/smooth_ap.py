@@ -21,15 +21,15 @@ def smooth_ap(
     """Return 1 - mean_q mean_{i in P_q} (1 + RP_i) / (1 + RP_i + R_i) over the queries that have positives.
 
     R_i and RP_i softly count the negatives and the other positives before positive i (PNP paper, Eq. 4; Brown et al.,
-    ECCV 2020). Shapes: similarity and both masks (Q, N); ``own`` (Q,) is each query's similarity to itself, if that
-    is to count as a positive.
+    ECCV 2020). Shapes: similarity and both masks (Q, N); ``own`` (Q,) is each query's similarity to itself, if it
+    should count as a positive.
     """
     losses = ranking_loss(similarity, positive, negative, _IMPRECISION, temperature, own)
     return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
 
 
 def _imprecision(negatives: torch.Tensor, positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return R / (1 + RP + R), which is one minus the precision at a positive, and its derivatives by R and RP."""
+    """Return R / (1 + RP + R), one minus the precision at a positive, and its derivatives with respect to R and RP."""
     place = 1 + positives + negatives
     return negatives / place, (1 + positives) / place**2, -negatives / place**2
 
@@ -46,12 +46,12 @@ class SmoothAPLoss(RankingLoss):
     with R_i and RP_i the soft counts of negatives and of other positives before positive i. As the temperature goes
     to 0, and with ``include_self=False``, it becomes one minus the mean average precision.
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out, the mean over queries with a positive.
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar, the mean over queries with a positive.
     Embeddings are normalised unless ``normalize=False``. ``include_self`` counts each query as its own first positive,
     as the authors' code and the published numbers do. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of
     the batch.
 
-    Use it as the baseline of the PNP losses, with batches of 4 images a class. It is right for any class sizes and
+    Use it as the baseline for the PNP losses, with batches of 4 images per class. It works with any class sizes and
     any order of the batch.
 
     >>> loss = SmoothAPLoss()

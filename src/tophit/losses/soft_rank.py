@@ -1,4 +1,4 @@
-"""Soft ranks: how many negatives stand before each positive of a query. The core that PNP and Smooth-AP share.
+"""Soft ranks: how many negatives rank before each positive of a query. The core that PNP and Smooth-AP share.
 
 For a query q, its positives P_q and negatives N_q, with s the similarities (PNP paper, Eqs. 2 and 3):
 
@@ -6,12 +6,13 @@ For a query q, its positives P_q and negatives N_q, with s the similarities (PNP
     RP_i = sum_{j in P_q, j != i} G(s_qj - s_qi)
 
 A loss is a penalty of R_i (and RP_i), averaged over the positives of each query. Only (query, positive) rows are
-formed, a chunk of queries at a time, and the gradient to the similarities is made in the same pass, while the chunk
-is still in the processor's cache. So time is Q x P x N, and memory Q x N, for Q queries, N candidates, P positives.
+formed, one chunk of queries at a time, and the gradient of the similarities is computed in the same pass, while the
+chunk is still in the processor's cache. So time is Q x P x N, and memory Q x N, for Q queries, N candidates and P
+positives.
 
-Far behind a positive, G is 0 in floats. Queries whose negatives all are there are not evaluated. Finer ways to the same
-end were measured and dropped: sorting each query's negatives takes longer than evaluating them all (the benchmark
-benchmarks/ranking_losses.py prints it), and picking out the near ones gained nothing.
+Far behind a positive, G is 0 in floating point. Queries whose negatives are all that far behind are not evaluated.
+Finer ways to skip work were measured and dropped: sorting each query's negatives takes longer than evaluating them all
+(benchmarks/ranking_losses.py prints it), and picking out the near ones gained nothing.
 """
 
 import math
@@ -22,17 +23,17 @@ import torch
 
 from tophit.losses.loss import eager
 
-# Elements of a chunk of comparisons. A CPU wants them in its cache (2^18 to 2^22 were measured: 2^20 is best or equal
-# for 4 and for 32 images a class); a GPU wants enough of them to be busy (a guess: not measured).
+# Elements in a chunk of comparisons. A CPU needs them in its cache (2^18 to 2^22 were measured: 2^20 is best or equal
+# for 4 and for 32 images per class); a GPU needs enough of them to stay busy (a guess: not measured).
 _CPU_CHUNK = 1 << 20
 _GPU_CHUNK = 1 << 25
 
 
 class Penalty(NamedTuple):
-    """What a positive costs, given the counts R and RP before it: any shape in, the same shape out.
+    """The cost of a positive, given the counts R and RP before it, of any shape; the result has the same shape.
 
-    ``evaluate(R, RP)`` returns (value, its derivative by R, its derivative by RP). Where ``counts_positives`` is
-    False, RP is never computed: zeros come in, and the derivative by RP is ignored.
+    ``evaluate(R, RP)`` returns (value, derivative with respect to R, derivative with respect to RP). If
+    ``counts_positives`` is False, RP is never computed: it is given as zeros, and its derivative is ignored.
     """
 
     evaluate: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
@@ -51,7 +52,7 @@ def ranking_loss(
     """Return for each query (Q,) the mean penalty of its positives; 0 for a query that has none.
 
     ``similarity`` is (Q, N); ``positive`` and ``negative`` are masks (Q, N). ``own`` (Q,), if given, is the similarity
-    of each query to itself, which then counts as one more positive. Differentiable once, by similarity and own.
+    of each query to itself, which then counts as one more positive. Differentiable once, in similarity and own.
     """
     return _RankingLoss.apply(similarity, own, positive, negative, penalty, temperature)  # type: ignore[return-value]
 
@@ -60,7 +61,7 @@ def ranking_loss(
 def soft_rank(
     similarity: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, temperature: float
 ) -> torch.Tensor:
-    """Return R (Q, N): how many negatives stand softly before each positive; 0 where there is no positive (Eq. 2)."""
+    """Return R (Q, N): the soft count of negatives before each positive; 0 where there is no positive (Eq. 2)."""
     ranks = torch.zeros_like(similarity)
     for chunk in _chunks(similarity, positive, negative, None, temperature):
         counts, _ = _count_negatives(chunk, temperature, with_slopes=False)
@@ -80,7 +81,7 @@ class _Chunk(NamedTuple):
 
 
 class _RankingLoss(torch.autograd.Function):
-    """Keeps one matrix for the backward pass: the gradient of each query's loss by its similarities."""
+    """Keeps one matrix for the backward pass: the gradient of each query's loss with respect to its similarities."""
 
     @staticmethod
     def forward(
@@ -127,7 +128,7 @@ def _chunks(
     own: torch.Tensor | None,
     temperature: float,
 ) -> Iterator[_Chunk]:
-    """Yield the queries that have positives, those with most positives first, so that padding stays small."""
+    """Yield the queries that have positives, those with the most positives first, so that padding stays small."""
     limit = _CPU_CHUNK if similarity.device.type == "cpu" else _GPU_CHUNK
     counts = positive.sum(dim=1)
     order = counts.argsort(descending=True, stable=True)
@@ -160,9 +161,9 @@ def _make_chunk(
 
 
 def _split_settled(chunk: _Chunk, temperature: float) -> Iterator[_Chunk]:
-    """Yield apart the queries whose negatives all stand far behind every positive: there is nothing to evaluate.
+    """Separate the queries whose negatives are all far behind every positive: they have nothing to evaluate.
 
-    Far means that all of them together add less than rounding to R and to its gradient, so R is exactly 0 in floats.
+    Far means that together they add less than the rounding error to R and its gradient, so R is exactly 0 in floats.
     """
     width = chunk.negatives.shape[1]
     reach = temperature * math.log(width / (torch.finfo(chunk.negatives.dtype).eps * min(1.0, temperature)))
@@ -191,7 +192,7 @@ def _padded_columns(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _penalise(
     chunk: _Chunk, penalty: Penalty, temperature: float, with_slopes: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return each query's loss (c,) and its gradients by the negatives (c, N) and the positives (c, P)."""
+    """Return each query's loss (c,) and its gradients for the negatives (c, N) and the positives (c, P)."""
     negatives_before, slopes = _count_negatives(chunk, temperature, with_slopes)
     positives_before = torch.zeros_like(negatives_before)
     positive_slopes = None
@@ -214,7 +215,7 @@ def _penalise(
 
 def _count_negatives(chunk: _Chunk, temperature: float, with_slopes: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return R (c, P), and G (1 - G) of every comparison (c, P, N), which is G's derivative times the temperature."""
-    anchors = chunk.positives.masked_fill(~chunk.valid, math.inf)  # nothing stands before padding
+    anchors = chunk.positives.masked_fill(~chunk.valid, math.inf)  # nothing ranks before padding
     ahead = torch.sub(chunk.negatives[:, None, :], anchors[:, :, None]).mul_(1 / temperature).sigmoid_()
     counts = ahead.sum(dim=2)
     return counts, torch.addcmul(ahead, ahead, ahead, value=-1, out=ahead) if with_slopes else None

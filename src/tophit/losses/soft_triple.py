@@ -22,19 +22,19 @@ def soft_triple(similarity: torch.Tensor, labels: torch.Tensor, scale: float, ma
 
 @register("loss", "soft-triple")
 class SoftTripleLoss(ProxyLoss):
-    """SoftTriple loss (Qian et al., ICCV 2019), whole: with the centre regulariser.
+    """SoftTriple loss (Qian et al., ICCV 2019), including the centre regulariser.
 
     Each class has K trainable centres; the similarity to a class is a soft maximum over them (``gamma``); a sample's
     own class must win a softmax over all classes by a margin. ``regularizer`` times half the mean distance of a
     class's centres is added (the multi-proxy paper's Eq. 3), with ``regularizer_eps`` under its root as in the
-    authors' code. ``proxies_per_class="auto"`` starts with 10 and leaves the number to that.
+    authors' code. ``proxies_per_class="auto"`` starts with 10 and lets the regulariser find the number.
 
-    The batch's mean is taken, as in the authors' code; ``reduction="sum"`` is the multi-proxy paper's Eq. 4.
+    The loss is the mean over the batch, as in the authors' code; ``reduction="sum"`` is the multi-proxy paper's Eq. 4.
 
-    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; a scalar comes out. ``proxies`` is (C, K, d).
+    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; returns a scalar. ``proxies`` is (C, K, d).
     Embeddings and proxies are normalised inside unless ``normalize=False``. Computed in float32 at least.
 
-    Its gradient sees only differences between classes; Multi-Proxy-Anchor also sees the similarities themselves.
+    Its gradient depends only on differences between classes; Multi-Proxy-Anchor's also on the similarities themselves.
 
     >>> loss = SoftTripleLoss(num_classes=3, embedding_dim=4, proxies_per_class=2)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -47,11 +47,11 @@ class SoftTripleLoss(ProxyLoss):
         embedding_dim: int,
         proxies_per_class: ProxyCount = 10,
         scale: Annotated[Positive, Doc("Scale of the similarities in the softmax.")] = 20.0,
-        margin: Annotated[float, Doc("By how much the own class must win.")] = 0.01,
+        margin: Annotated[float, Doc("By how much a sample's own class must win.")] = 0.01,
         gamma: Softness = 0.1,
         regularizer: Regularizer = 0.2,
         regularizer_eps: Annotated[AtLeastZero, Doc("Added under the root of the regularizer.")] = 1e-5,
-        reduction: Annotated[Literal["mean", "sum"], Doc("Over the batch; sum is the multi-proxy paper's.")] = "mean",
+        reduction: Annotated[Literal["mean", "sum"], Doc("Over the batch; the multi-proxy paper uses sum.")] = "mean",
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, proxies_per_class, normalize)
@@ -63,7 +63,7 @@ class SoftTripleLoss(ProxyLoss):
         self.reduction = reduction
 
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the mean or sum over the batch, and the regulariser's share (Eq. 4)."""
+        """Return the mean or sum over the batch plus the regulariser's term (Eq. 4)."""
         similarity, spread = class_similarity(proxies, embeddings, self.gamma, self.normalize, self.regularizer_eps)
         loss = soft_triple(similarity, labels, self.scale, self.margin).sum()
         if self.reduction == "mean":

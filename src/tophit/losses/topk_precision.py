@@ -1,4 +1,4 @@
-"""Top-k precision loss: pull in the positives that just missed the first k results, push out what took their places."""
+"""Top-k precision loss: pull in positives that just missed the top k, push out the negatives in their places."""
 
 import math
 from typing import Annotated, Literal, NamedTuple
@@ -11,13 +11,13 @@ from tophit.losses.ranking_loss import Candidates, IndicesTuple, RankingLoss, fi
 from tophit.options import Count, Doc, OnUnitVectors
 from tophit.registry import register
 
-# Similarities ranked at a time: enough for a fast matrix product, little beside the batch's own memory.
+# Similarities ranked at a time: enough for a fast matrix product, little compared with the batch's own memory.
 _CHUNK = 1 << 22
 
 
 class MisplacedPairs(NamedTuple):
-    """The pairs that the loss moves: candidate ``positives[i]`` belongs into the top k of query ``queries[i]``, in
-    the place of candidate ``negatives[i]``. All are (M,); the pairs of a query stand together, queries in order.
+    """The pairs that the loss moves: candidate ``positives[i]`` belongs in the top k of query ``queries[i]``, in
+    place of candidate ``negatives[i]``. All are (M,); the pairs of a query are adjacent, queries in order.
     """
 
     queries: torch.Tensor
@@ -26,7 +26,7 @@ class MisplacedPairs(NamedTuple):
 
 
 class Misplaced(NamedTuple):
-    """For each query, the candidates that are misplaced: P belongs into the top k, N does not. Always as many."""
+    """For each query, the misplaced candidates: P belongs in the top k, N does not. Both have the same size."""
 
     positives: tuple[torch.Tensor, ...]
     negatives: tuple[torch.Tensor, ...]
@@ -39,7 +39,7 @@ def misplaced_pairs(
     """Return the sets P and N of each query (Eqs. 6, 7, 9, 10) as pairs.
 
     With shat = s + margin for negatives, s for positives (Eq. 4), K the first k candidates by shat and a the number
-    of positives in K, both of the paper's cases come to: m = min(n+, k) - a; P = the first m positives outside K;
+    of positives in K, both of the paper's cases reduce to: m = min(n+, k) - a; P = the first m positives outside K;
     N = the last m negatives inside K. Ties are broken by index, the lower one first, so that |P| = |N| always.
     Shapes: similarity and both masks (Q, N).
     """
@@ -48,7 +48,7 @@ def misplaced_pairs(
         return MisplacedPairs(*(torch.zeros(0, dtype=torch.long, device=similarity.device) for _ in range(3)))
     positives, positive_columns = _stable_topk(similarity.masked_fill(~positive, -math.inf), width)
     negatives, negative_columns = _stable_topk(similarity.masked_fill(~negative, -math.inf), width)
-    # The top k of all are among the top k of either kind.
+    # The overall top k are among the top k of positives and the top k of negatives.
     values = torch.cat([positives, negatives + margin], dim=1)
     order = _stable_order(values, torch.cat([positive_columns, negative_columns], dim=1))[:, :width]
     exists = values.gather(1, order) > -math.inf
@@ -68,7 +68,7 @@ def _stable_topk(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tens
         top = values.sort(dim=1, descending=True, stable=True)
         return top.values, top.indices
     best, columns = values.topk(k + 1, dim=1)
-    # topk takes any of the values that are equal at the border, so those rows, which are few, are sorted instead.
+    # topk picks arbitrarily among values that tie at the border, so the few rows with such ties are sorted instead.
     unsure = (best[:, k - 1] == best[:, k]) & (best[:, k] > -math.inf)
     best, columns = best[:, :k], columns[:, :k]
     if bool(unsure.any()):
@@ -80,7 +80,7 @@ def _stable_topk(values: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tens
 
 
 def _stable_order(values: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
-    """Return the order of each row by falling value, then by rising column."""
+    """Return the order of each row by descending value, then by ascending column."""
     by_column = columns.argsort(dim=1)
     by_value = values.gather(1, by_column).argsort(dim=1, descending=True, stable=True)
     return by_column.gather(1, by_value)
@@ -91,8 +91,8 @@ def topk_precision(
 ) -> torch.Tensor:
     """Return for each query (Q,) sum_{N} shat - sum_{P} shat (Lu et al., ICCV 2019, Eq. 5).
 
-    It equals the sum of the k largest shat minus that of the best k one could have: the k largest positives, or
-    all of them and the largest negatives where there are fewer than k. Shapes: similarity and both masks (Q, N).
+    It equals the sum of the k largest shat minus that of the best possible k: the k largest positives, or, if there
+    are fewer than k, all of them and the largest negatives. Shapes: similarity and both masks (Q, N).
     """
     queries, positives, negatives = misplaced_pairs(similarity, positive, negative, k, margin)
     gaps = similarity[queries, negatives] + margin - similarity[queries, positives]
@@ -105,13 +105,13 @@ class TopKPrecisionLoss(RankingLoss):
 
     For each query it finds the misplaced images next to the border of the top k, the positives P just outside and
     the negatives N just inside, |P| = |N|, and sums shat over N minus shat over P, where negatives carry a margin.
-    It bounds the number of negatives in the top k from above and is 0 when the first page is as right as it can be.
+    It is an upper bound on the number of negatives in the top k and 0 when the first page can't be improved.
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``reduction`` is "sum" over queries, as
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``reduction`` is "sum" over queries, as
     printed in the paper (Algorithm 1), or "mean", whose learning rate does not depend on the batch. Embeddings are
     normalised unless ``normalize=False``. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of the batch.
 
-    Use it when only the first page counts; k is its length. The paper takes batches of 11 images a class with k = 5.
+    Use it when only the first page counts; k is its length. The paper uses batches of 11 images per class with k = 5.
     The PNP losses and Smooth-AP look at the whole list instead.
 
     >>> loss = TopKPrecisionLoss(k=2)
@@ -122,7 +122,7 @@ class TopKPrecisionLoss(RankingLoss):
     def __init__(
         self,
         k: Annotated[Count, Doc("Length of the first page.")] = 5,
-        margin: Annotated[float, Doc("What negatives get on top of their similarity.")] = 0.1,
+        margin: Annotated[float, Doc("Added to the similarity of negatives.")] = 0.1,
         reduction: Annotated[Literal["sum", "mean"], Doc("Over the queries of a batch.")] = "sum",
         normalize: OnUnitVectors = True,
     ) -> None:
@@ -155,13 +155,13 @@ class TopKPrecisionLoss(RankingLoss):
 @eager
 @torch.no_grad()
 def _mine(given: Candidates, k: int, margin: float) -> MisplacedPairs:
-    """Return all misplaced pairs, ranking a chunk of queries at a time: the similarity matrix is never whole."""
+    """Return all misplaced pairs, ranking one chunk of queries at a time, never forming the whole similarity matrix."""
     x, y, positive, negative = given
     size = max(1, _CHUNK // max(1, len(y)))
     found = []
     for start in range(0, max(1, len(x)), size):
         rows = slice(start, start + size)
-        similarity = (x[rows] @ y.T).nan_to_num_(nan=torch.finfo(x.dtype).min)  # ranked last; the loss still shows it
+        similarity = (x[rows] @ y.T).nan_to_num_(nan=torch.finfo(x.dtype).min)  # ranked last; the loss is still NaN
         queries, positives, negatives = misplaced_pairs(similarity, positive[rows], negative[rows], k, margin)
         found.append((queries + start, positives, negatives))
     return MisplacedPairs(*(torch.cat(parts) for parts in zip(*found, strict=True)))
@@ -171,7 +171,7 @@ def _mine(given: Candidates, k: int, margin: float) -> MisplacedPairs:
 def _sum_of_gaps(given: Candidates, pairs: MisplacedPairs, margin: float) -> torch.Tensor:
     """Return the sum over pairs of s_qn + margin - s_qp, as x_q . (sum of the n - sum of the p).
 
-    Only the misplaced pairs have a gradient, so it needs no product of the whole batch with itself.
+    Only the misplaced pairs have a gradient, so no product of the whole batch with itself is needed.
     """
     queries, positives, negatives = pairs
     bags = torch.cat([negatives, positives])

@@ -1,4 +1,4 @@
-"""The generation method, THSG: hard triplets made by two stages of generators teach the embedder beside real ones."""
+"""The generation method, THSG: the embedder learns from real triplets and from hard ones made by two generators."""
 
 import math
 from typing import Annotated, Any, Literal, Self
@@ -46,16 +46,16 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """All that can be chosen, with the paper's values."""
+    """All options of the method, with the paper's values as defaults."""
 
     alpha: Annotated[AtLeastZero, Doc("How far a pair at the mean distance is stretched (Eq. 10).")] = 0.2
     gamma: Annotated[AtLeastZero, Doc("How much more a pair at distance 0 is stretched (Eq. 10).")] = 0.8
     eta: Annotated[
         float, Doc("Weight of label and realness in the generators' losses (Eqs. 12, 17).", ge=0, le=0.5)
     ] = 0.3
-    beta: Annotated[Positive, Doc("How soon generated triplets weigh more as the generator's loss falls (Eq. 5).")] = (
-        0.5
-    )
+    beta: Annotated[
+        Positive, Doc("How early generated triplets gain weight as the generator's loss falls (Eq. 5).")
+    ] = 0.5
     mu: Annotated[
         float,
         Doc("Weight of the reverse triplet loss (Eq. 17).", ge=0, le=1),
@@ -65,17 +65,18 @@ class GenerationSettings:
     nu: Annotated[AtLeastZero, Doc("Largest margin of the reverse triplet loss (Eq. 19).")] = 0.2
     metric: Annotated[Literal["sql2", "l2"], Doc("Distance of a pair in Eqs. 10 and 11: squared or plain.")] = "sql2"
     normalize_d2: Annotated[
-        bool, Doc("Divide the second discriminator's loss by its classes (Eq. 23); not for thousands.")
+        bool,
+        Doc("Divide the second discriminator's loss by its number of classes (Eq. 23); not for thousands of classes."),
     ] = True
-    pretrain_epochs: Annotated[int, Doc("First epochs without generated samples.", ge=0)] = 1
+    pretrain_epochs: Annotated[int, Doc("Number of first epochs without generated samples.", ge=0)] = 1
     second_stage: Annotated[bool, Doc("Ablation: false leaves out the second generator.")] = True
-    category: Annotated[bool, Doc("Ablation: false keeps the category loss from the embedder.")] = True
+    category: Annotated[bool, Doc("Ablation: false trains the embedder without the category loss.")] = True
     hard: Annotated[bool, Doc("Ablation: false leaves out the loss of generated triplets.")] = True
     hard_loss: Annotated[
-        LossOrSame, Doc("Loss of generated triplets: same (that of the section loss), or another by name.")
+        LossOrSame, Doc("Loss of generated triplets: same (as in the section loss), or another by name.")
     ] = "same"
     buffer_steps: Annotated[
-        int, Doc("Steps for which good generated samples are used again, as negatives; 0: none.", ge=0)
+        int, Doc("Steps for which good generated samples are reused as negatives; 0: never.", ge=0)
     ] = 0
     classifier_lr: Annotated[AtLeastZero, Doc("Learning rate of the shared classifier.")] = 1e-3
     generator_lr: Annotated[AtLeastZero, Doc("Learning rate of both generators.")] = 1e-3
@@ -92,17 +93,17 @@ class GenerationSettings:
 
 @register("method", "generation", also="tophit.methods.generation:GenerationSettings")
 class GenerationMethod(Method):
-    """THSG: hard triplets made by two generators teach beside the real ones. Wants balanced batches and a pair loss.
+    """THSG: learns from real triplets and hard generated ones. Needs balanced batches and a pair loss.
 
     Zhu et al., arXiv 2112.02259: Algorithm 1, one batch per step, each network with its own optimizer.
 
-    ``embed`` maps a batch's inputs to unit vectors (N, ``dim``); ``loss`` is that of the original triplets, and
-    of the generated ones unless ``hard_loss`` is given. ``optimizer`` holds the embedder's parameters and those of the
-    losses; the classifier's are added to it. ``miner`` changes the triplets of the original term only; without one it
-    is taken on the random triplets that generation starts from.
+    ``embed`` maps a batch's inputs to unit vectors (N, ``dim``); ``loss`` applies to the original triplets, and
+    to the generated ones unless ``hard_loss`` is given. ``optimizer`` holds the embedder's parameters and those of the
+    losses; the classifier's are added to it. ``miner`` changes only the triplets of the original term; without one,
+    this term uses the random triplets that generation starts from.
 
-    In the first ``pretrain_epochs`` epochs the embedder learns from the original triplets and the category loss alone.
-    Only the embedder is needed after training. Everything is computed in float32, whatever autocast says.
+    In the first ``pretrain_epochs`` epochs the embedder learns only from the original triplets and the category loss.
+    Only the embedder is needed after training. Everything is computed in float32, regardless of autocast.
     """
 
     needs_triplets = True
@@ -144,13 +145,13 @@ class GenerationMethod(Method):
                 self._optimizers[f"g{stage}"] = self._adam(f"g{stage}", settings.generator_lr)
         self.epoch = 0
         self.threshold = EpochMean()
-        self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: no weight for what an untrained generator makes
+        self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: an untrained generator's samples get no weight
         self.buffer = SampleBuffer(settings.buffer_steps)
         self.watch = CollapseWatch()
 
     @classmethod
     def for_run(cls, parts: RunParts, **options: Any) -> Self:
-        """Make the method of a run; another loss for the generated triplets is made by its name."""
+        """Make the method of a run, and its loss for the generated triplets if the recipe names one."""
         settings = GenerationSettings(**options)
         hard_loss = None if settings.hard_loss == "same" else parts.make_loss(settings.hard_loss)
         learned = nn.ModuleList([parts.loss, *([] if hard_loss is None else [hard_loss])])
@@ -168,7 +169,7 @@ class GenerationMethod(Method):
         )
 
     def _adam(self, name: str, lr: float) -> torch.optim.Optimizer:
-        # The paper's Adam with weight decay in the gradient. One fused call: these networks are small.
+        # The paper's Adam, with weight decay in the gradient. Fused, because these networks are small.
         parameters = getattr(self.networks, name).parameters()
         return torch.optim.Adam(parameters, lr=lr, weight_decay=self.settings.weight_decay, fused=True)
 
@@ -178,13 +179,13 @@ class GenerationMethod(Method):
         return list(self._optimizers.values())
 
     def begin_epoch(self, epoch: int) -> None:
-        """Say which epoch the next steps belong to (from 0); the threshold of Eq. 11 is the previous epoch's."""
+        """Set the epoch (from 0) of the next steps; the threshold of Eq. 11 is the previous epoch's."""
         if epoch != self.epoch:
             self.threshold.end_epoch()
         self.epoch = epoch
 
     def step(self, batch: TrainingBatch) -> dict[str, float | str]:
-        """Learn from one batch and return every loss, weight and threshold, and a ``warning`` if there is a reason."""
+        """Learn from one batch and return every loss, weight and threshold, and a ``warning`` if there is one."""
         x = self.stepper.embed(self.embed, batch)
         with torch.autocast(x.device.type, enabled=False):
             x = x.float()
@@ -198,7 +199,7 @@ class GenerationMethod(Method):
             return self._learn_generated(x, batch.labels, triplets)
 
     def _learn_original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
-        """Update the embedder by the original triplets and their categories: pre-training, or the triplet baseline."""
+        """Update the embedder with the original triplets and categories: pre-training, or the triplet baseline."""
         log: dict[str, Any] = {"triplets": float(triplets.shape[1]), "w_org": 1.0}
         log["loss"] = log["org"] = self._original(x, labels, triplets)
         if self.settings.generates:
@@ -208,7 +209,7 @@ class GenerationMethod(Method):
         return _numbers(log)
 
     def _learn_generated(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
-        """Take one turn of Algorithm 1, in the order of the text: discriminator before generator, the embedder last."""
+        """Run one iteration of Algorithm 1 in the text's order: discriminator, then generator, the embedder last."""
         settings, networks = self.settings, self.networks
         dt = self.threshold.value()
         w_org, w_hard = balance_weights(self.loss_g, settings.beta)
@@ -216,7 +217,7 @@ class GenerationMethod(Method):
         y = labels[triplets]
         log: dict[str, Any] = {"dt": dt, "triplets": float(triplets.shape[1])}
 
-        # Line 5: X, X* and X'. What is not detached reaches the embedder, for line 11.
+        # Line 5: X, X* and X'. Gradients of what is not detached reach the embedder, for line 11.
         apn = x[triplets]
         x_star = plm(apn[0], apn[1], dt, settings.alpha, settings.gamma, settings.metric)
         x1 = networks.g1(x_star.detach())
@@ -227,7 +228,7 @@ class GenerationMethod(Method):
         log |= _means(generator1_loss(x1, x_star.detach(), y[:2], networks.classifier, networks.d1, settings.eta))
         self._update("g1", log["LG1"])
 
-        # Lines 7 and 8: X' again, by the generator as it is now, and the generated triplets.
+        # Lines 7 and 8: X' again, by the updated generator, and the generated triplets.
         x1 = networks.g1(x_star)
         x2 = second_stage_input = torch.cat([x1, apn[2:]])
 
@@ -245,7 +246,7 @@ class GenerationMethod(Method):
             x2 = networks.g2(second_stage_input)
             log["tau_r"] = tau_r
 
-        # Line 11: the embedder, by gradients that run through the generators as they are.
+        # Line 11: the embedder, with gradients that run through the updated generators.
         made, made_labels = (torch.cat([x1, x2]), torch.cat([y[:2], y])) if settings.second_stage else (x1, y[:2])
         org = self._original(x, labels, triplets)
         hard = self._hard(x2, y) if settings.hard else org  # without a hard term both weights go to the original one
@@ -283,10 +284,10 @@ class GenerationMethod(Method):
         made: torch.Tensor,
         made_labels: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Eq. 8: the mean over triplets of the softmax losses of all their samples, and which made (S, T) are right.
+        """Eq. 8: the mean over triplets of their samples' softmax losses, and which generated (S, T) are right.
 
-        A real sample is classified once, however many triplets it is in. Without the category loss the embedder gets no
-        gradient from it, but the classifier still learns, since the generators need it.
+        A real sample is classified once, however many triplets it is in. If the category loss is turned off, it gives
+        the embedder no gradient, but the classifier still learns, since the generators need it.
         """
         count, shape = len(x), made.shape[:2]
         samples = torch.cat([x, made.flatten(0, 1)])
@@ -302,7 +303,7 @@ class GenerationMethod(Method):
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self.stepper.backward(loss, optimizer)
         norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        judged = loss.detach() if self.stepper.scaler else loss.detach() + norm  # a scaler leaves such steps out itself
+        judged = loss.detach() if self.stepper.scaler else loss.detach() + norm  # a scaler skips such steps itself
         if not judged.isfinite():
             what = _PARTS[part] if not loss.detach().isfinite() else f"the gradient of {_PARTS[part]}"
             raise NonFinite(f"In the generation method {what} became infinite or not a number.")
@@ -318,9 +319,9 @@ class GenerationMethod(Method):
         made_labels: torch.Tensor,
         kept: torch.Tensor,
     ) -> dict[str, float | str]:
-        """Return the log with how good the generated samples are: labels kept, and spread against the real ones.
+        """Return what to log about the quality of generated samples: labels kept, and spread relative to real ones.
 
-        Those of the last stage that are still classified right go into the buffer.
+        Samples of the last stage that are still classified correctly go into the buffer.
         """
         last = slice(2, None) if self.settings.second_stage else slice(None)
         final, final_labels = made.detach()[last].flatten(0, 1), made_labels[last].flatten()
@@ -340,7 +341,7 @@ class GenerationMethod(Method):
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all but the embedder's weights: losses, networks, optimizers, threshold, weights, buffer."""
+        """Return all state except the embedder's weights: losses, networks, optimizers, threshold, weights, buffer."""
         return {
             "loss": self.loss.state_dict(),
             "hard_loss": self.hard_loss.state_dict(),
@@ -368,7 +369,7 @@ class GenerationMethod(Method):
 
 
 def loss_of_triplets(loss: nn.Module, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
-    """Return the loss of triplets (3, T) of unit vectors x (N, d): as the loss says, else by its ``indices_tuple``."""
+    """Return the loss of triplets (3, T) of unit vectors x (N, d), by ``of_triplets`` or else ``indices_tuple``."""
     if isinstance(loss, PairLoss):
         return loss.of_triplets(x, labels, triplets)
     return loss(x, labels, tuple(triplets))
@@ -385,7 +386,7 @@ def _means(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float | str]:
-    """Return plain numbers, fetched from the device at once."""
+    """Return plain numbers, fetched from the device in one transfer."""
     tensors = {name: value.detach().double() for name, value in values.items() if isinstance(value, torch.Tensor)}
     fetched = torch.stack(list(tensors.values())).tolist()
     return {**values, **dict(zip(tensors, fetched, strict=True))}

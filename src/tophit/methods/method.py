@@ -1,4 +1,4 @@
-"""What a method is: how a training step is made from a batch, a loss and optimizers."""
+"""The interface of methods: how a training step is made from a batch, a loss and optimizers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -22,7 +22,7 @@ Miner = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 class TrainingBatch:
     """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from.
 
-    With many processes labels and rows are those of all of them, inputs this process's own part; ``parts`` are the
+    With many processes, labels and rows are those of all processes, inputs only this process's part; ``parts`` are the
     lengths of the parts.
     """
 
@@ -37,8 +37,8 @@ class RunParts:
     """What a run gives to a method.
 
     ``embed`` maps inputs to what the loss takes: unit vectors, or the head's raw output for a loss that does not
-    normalise; ``embed_unit`` always to unit vectors. ``make_optimizer`` takes a module that holds the parameters of all
-    losses. ``make_loss`` makes another loss by its name.
+    normalise; ``embed_unit`` always returns unit vectors. ``make_optimizer`` takes a module that holds the parameters
+    of all losses. ``make_loss`` makes another loss from its name.
     """
 
     embed: Embed
@@ -56,27 +56,27 @@ class RunParts:
 
 
 class Method(ABC):
-    """How a training step is made from a batch, a loss and optimizers. Its class says what goes with it."""
+    """How a training step is made from a batch, a loss and optimizers. Its class declares what it works with."""
 
     takes_miner: ClassVar[bool] = True
-    """A miner may choose what its loss looks at."""
+    """It accepts a miner."""
     takes_memory: ClassVar[bool] = False
-    """A batch may also be compared with those before it."""
+    """It accepts a memory: a batch may also be compared with earlier ones."""
     needs_triplets: ClassVar[bool] = False
-    """It feeds chosen triplets to its loss."""
+    """It gives chosen triplets to its loss."""
 
     loss: nn.Module
 
     @classmethod
     @abstractmethod
     def for_run(cls, parts: RunParts, **options: Any) -> Self:
-        """Make the method of a run from what the run gives and the options of the recipe's section."""
+        """Make the method of a run from the run's parts and the options of the recipe's section."""
 
     @classmethod
     def make_sampler(
         cls, labels: Sequence[Hashable], classes: int, per_class: int, seed: int, **options: Any
     ) -> BatchSampler | None:
-        """Return the batches that only this method makes; None: any sampler's will do."""
+        """Return this method's own sampler, or None if any sampler works."""
         return None
 
     @property
@@ -85,15 +85,15 @@ class Method(ABC):
         """The optimizers whose learning rates the schedule moves."""
 
     def begin_epoch(self, epoch: int) -> None:  # noqa: B027  (most methods have nothing to do)
-        """Say which epoch (from 0) the next steps belong to; a resumed run says it again in the middle of one."""
+        """Set the epoch (from 0) of the next steps; a resumed run calls it again in the middle of an epoch."""
 
     @abstractmethod
     def step(self, batch: TrainingBatch) -> Mapping[str, float | str]:
-        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should be told."""
+        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should see one."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return all that is needed to continue exactly, but the embedder's weights, which are saved apart."""
+        """Return all that is needed to continue exactly, except the embedder's weights, which are saved separately."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:

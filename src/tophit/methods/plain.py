@@ -1,4 +1,4 @@
-"""The plain method: embed the batch, one loss, one step; and the memory of batches that it may compare with."""
+"""The plain method: embed the batch, one loss, one step; and the memory of past batches it may compare with."""
 
 from typing import Any, Self
 
@@ -13,9 +13,9 @@ from tophit.registry import register
 class BatchMemory:
     """A ring of past embeddings (Wang et al., "Cross-Batch Memory for Embedding Learning", CVPR 2020).
 
-    Embeddings drift slowly once training is under way, so those of the last batches are nearly what the embedder would
-    say now: with ``size`` of them a batch of 64 sees thousands of negatives. ``start`` is the number of steps before
-    they are used, ``weight`` that of the memory's term. Only past batches are in it when a batch is compared with it.
+    Embeddings drift slowly once training is under way, so those of recent batches are close to what the embedder would
+    return now: with ``size`` of them a batch of 64 sees thousands of negatives. ``start`` is the number of steps before
+    they are used, ``weight`` the weight of the memory's term. A batch is compared only with the batches before it.
     """
 
     def __init__(self, size: int, start: int = 0, weight: float = 1.0) -> None:
@@ -56,8 +56,8 @@ class PlainMethod(Method):
 
     ``embed`` maps a batch's inputs to embeddings (N, d): the embedder itself, or its head where features are cached.
     ``miner`` maps embeddings and labels to index tensors, triplets or pairs, that restrict the loss.
-    ``memory`` adds the loss of the batch against the embeddings of batches before it, for losses that take ``ref_emb``.
-    ``stepper`` computes: many processes, chunks, mixed precision; without one it is plain PyTorch.
+    ``memory`` adds the loss of the batch against the embeddings of earlier batches, for losses that take ``ref_emb``.
+    ``stepper`` handles many processes, chunks and mixed precision; without one it is plain PyTorch.
     """
 
     takes_memory = True
@@ -90,7 +90,7 @@ class PlainMethod(Method):
         return [self.optimizer]
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
-        """Learn from one batch and return what is worth logging."""
+        """Learn from one batch and return what to log."""
         self.optimizer.zero_grad(set_to_none=True)
         embeddings = self.stepper.embed(self.embed, batch)
         if self.miner is None:
@@ -104,7 +104,7 @@ class PlainMethod(Method):
         return {"loss": loss.item()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loss and the optimizer; the embedder's is saved apart."""
+        """Return the state of the loss and the optimizer; the embedder's is saved separately."""
         state = {"loss": self.loss.state_dict(), "optimizer": self.optimizer.state_dict()}
         return state if self.memory is None else {**state, "memory": self.memory.state_dict()}
 

@@ -1,4 +1,4 @@
-"""The projection method (PROFS): alternating projections onto the constraints of one representative a class."""
+"""The projection method (PROFS): alternating projections onto the constraints of one representative per class."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Annotated, Any, Self
@@ -27,16 +27,16 @@ class Proximal:
 
     @torch.no_grad()
     def hold(self) -> None:
-        """Take a copy of the weights as they are now: theta_prev."""
+        """Copy the current weights: theta_prev."""
         self.held = [parameter.detach().clone() for parameter in self.parameters]
 
     @torch.no_grad()
     def add_gradient(self) -> None:
-        """Add the gradient to that of every weight that has one; frozen weights have none."""
+        """Add the term's gradient to every weight that has a gradient; frozen weights have none."""
         moving = [(p, p.grad, held) for p, held in zip(self.parameters, self.held, strict=True) if p.grad is not None]
         if moving:
             weights, gradients, held = (list(part) for part in zip(*moving, strict=True))
-            # All at once: a network has hundreds of weights, most of them small.
+            # All in one call: a network has hundreds of weights, most of them small.
             moved = torch._foreach_sub(weights, held)  # pyright: ignore[reportPrivateImportUsage]
             torch._foreach_add_(gradients, moved, alpha=self.weight)  # pyright: ignore[reportPrivateImportUsage]
 
@@ -46,12 +46,12 @@ def exemplars(
 ) -> dict[str, Any]:
     """Return the arguments that restrict a loss to a projection's exemplars (PROFS paper, Sec. 5.3).
 
-    The loss says how, by its ``restriction``:
+    The loss's ``restriction`` says how:
 
-    - ``triplets``: each representative with all its positives and as many nearest negatives.
-    - ``pairs``: the pairs with a representative at one end at least.
+    - ``triplets``: each representative with all its positives and the same number of nearest negatives.
+    - ``pairs``: the pairs that contain a representative.
     - ``positives``: representatives are the positives, the other images of their classes the anchors.
-    - a loss without one sees the whole batch: it gets PROFS's batches and proximal term, and nothing is restricted.
+    - None: the loss sees the whole batch; it gets PROFS's batches and proximal term without any restriction.
 
     Shapes: embeddings (N, d), labels (N,), representative (N,) bool.
     """
@@ -73,24 +73,24 @@ def exemplars(
 
 @register("method", "projection", also="tophit.batches.representatives:RepresentativeBatchSampler")
 class ProjectionMethod(Method):
-    """PROFS: one representative per class for some steps, close to the weights before. Wants balanced batches.
+    """PROFS: one representative per class for some steps, near the previous weights. Needs balanced batches.
 
     Can, Gurbuz and Alatan, "Deep metric learning with alternating projections onto feasible sets".
 
-    Takes the batches of a ``RepresentativeBatchSampler``, which keeps one representative a class for M steps. In each
-    step the loss sees only exemplars with a representative, and the weights are held near those that the projection
-    began with (Eq. 4.7 and Algorithm 1, with lambda / 2 before the proximal term):
+    Takes the batches of a ``RepresentativeBatchSampler``, which keeps one representative per class for M steps. In each
+    step the loss sees only exemplars with a representative, and the weights are held near those at the start of the
+    projection (Eq. 4.7 and Algorithm 1, with lambda / 2 before the proximal term):
 
         theta_k = argmin_theta  lambda / 2 ||theta_{k-1} - theta||^2 + L(theta; exemplars of the k-th representatives)
 
-    Any loss goes: a pair loss is restricted as ``exemplars`` says, another one sees the whole batch. ``proximal`` is
-    lambda; its gradient is added before the optimizer, to the optimizer's weights that are not the loss's own.
+    Any loss works: a pair loss is restricted as ``exemplars`` describes, any other sees the whole batch. ``proximal``
+    is lambda; its gradient is added before the optimizer's step, to all weights except the loss's own parameters.
     ``proximal_in_first_cycle=False`` leaves the first projection free. With a sampler that mines hard negative classes,
     the embeddings of representatives are stored as they pass. ``embed`` and ``stepper`` are those of ``PlainMethod``.
 
     At the last step of a projection, ``step`` also returns the shares of violated constraints (Eq. 4.2) among the pairs
-    of its batches, measured on unit vectors: ``violated_positive``, farther than ``near`` from the representative of
-    their class, and ``violated_negative``, nearer than ``far`` to that of another.
+    of its batches, measured on unit vectors: ``violated_positive``, images farther than ``near`` from the
+    representative of their class, and ``violated_negative``, images nearer than ``far`` to that of another class.
     """
 
     takes_miner = False
@@ -102,16 +102,17 @@ class ProjectionMethod(Method):
         optimizer: torch.optim.Optimizer,
         sampler: RepresentativeBatchSampler,
         proximal: Annotated[
-            AtLeastZero, Doc("Lambda: how strongly weights are held where the projection began.")
+            AtLeastZero, Doc("Lambda: how strongly weights are held near where the projection began.")
         ] = 1e-3,
         proximal_in_first_cycle: Annotated[
-            bool, Doc("Hold the weights in the first projection too, which begins at untrained ones.")
+            bool, Doc("Hold the weights in the first projection too, although it begins with untrained ones.")
         ] = True,
         near: Annotated[
-            Positive, Doc("For the log: same class farther than this from its representative is violated.")
+            Positive,
+            Doc("For the log: images farther than this from their class's representative count as violations."),
         ] = 0.5,
         far: Annotated[
-            Positive, Doc("For the log: another class nearer than this to a representative is violated.")
+            Positive, Doc("For the log: images nearer than this to another class's representative count as violations.")
         ] = 1.2,
         stepper: Stepper | None = None,
     ) -> None:
@@ -126,12 +127,12 @@ class ProjectionMethod(Method):
         self.near, self.far = near, far
         self.stepper = stepper or Stepper()
         self.projection = -1
-        # Positive pairs, violated ones, negative pairs, violated ones, over the batches of this projection.
+        # Counts over this projection's batches: positive pairs, violated ones, negative pairs, violated ones.
         self._pairs = torch.zeros(4, dtype=torch.int64)
 
     @classmethod
     def for_run(cls, parts: RunParts, **options: Any) -> Self:
-        """Make the method of a run; the sampler's own options are left to ``make_sampler``."""
+        """Make the method of a run; the sampler's options are handled by ``make_sampler``."""
         assert isinstance(parts.sampler, RepresentativeBatchSampler)
         own = {name: value for name, value in options.items() if name not in _SAMPLER_OPTIONS}
         optimizer = parts.make_optimizer(parts.loss)
@@ -151,7 +152,7 @@ class ProjectionMethod(Method):
         return [self.optimizer]
 
     def step(self, batch: TrainingBatch) -> dict[str, float]:
-        """Learn from the batch that the sampler drew last and return what is worth logging."""
+        """Learn from the batch that the sampler drew last and return what to log."""
         if self.sampler.projection != self.projection:
             self._begin_projection()
         rows = batch.rows.cpu().numpy()
@@ -186,7 +187,7 @@ class ProjectionMethod(Method):
         count = same.sum()
         too_far = (same & (cosines < 1 - self.near**2 / 2)).sum()
         too_near = (~same & (cosines > 1 - self.far**2 / 2)).sum()
-        # A representative is no pair with itself, and never too far from itself.
+        # A representative forms no pair with itself, and is never too far from itself.
         self._pairs = self._pairs + torch.stack([count - len(same), too_far, same.numel() - count, too_near]).cpu()
 
     def _violations(self) -> dict[str, float]:
@@ -199,7 +200,7 @@ class ProjectionMethod(Method):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of loss, optimizer, sampler and projection; the embedder's is saved apart."""
+        """Return the state of loss, optimizer, sampler and projection; the embedder's is saved separately."""
         return {
             "loss": self.loss.state_dict(),
             "optimizer": self.optimizer.state_dict(),

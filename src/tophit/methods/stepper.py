@@ -1,7 +1,7 @@
-"""How a method computes: it embeds, goes backward and steps through an stepper; many processes, chunks, precision.
+"""The stepper embeds batches, runs backward and steps optimizers, with many processes, chunks and mixed precision.
 
-Everything after the embedding runs on every process alike, with the same random numbers. So only the embedder's
-gradient is shared out, and summed once after each backward; that is why no DistributedDataParallel wraps anything.
+Everything after the embedding runs identically on every process, with the same random numbers. So only the embedder's
+gradient is split over processes, and summed once after each backward; this is why DistributedDataParallel is not used.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ Embed = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass
 class _Chunks:
-    """A batch embedded without a graph: what is needed to go through it again."""
+    """A batch embedded without a graph, with what is needed to run it again."""
 
     embed: Embed
     inputs: tuple[torch.Tensor, ...]
@@ -31,16 +31,16 @@ class _Chunks:
 class Stepper:
     """Embeds a batch, propagates gradients and steps optimizers. ``Stepper()`` is plain PyTorch in one process.
 
-    ``parameters`` and ``dim`` are the embedder's. With ``chunk``, at most so many images pass through the embedder at a
-    time: first all of them without a graph, then, when the loss's gradient at the embeddings is known, again with one.
+    ``parameters`` and ``dim`` are the embedder's. ``chunk`` is the most images that pass through the embedder at a
+    time: first all of them without a graph; then, once the loss's gradient at the embeddings is known, again with one.
     The gradients are those of the whole batch; only the embedder runs twice. Random numbers it draws are replayed.
     ``clip`` bounds the norm of each optimizer's gradients. ``autocast`` makes the context of the embedder's forward
     pass; losses get float32. ``scaler`` keeps small gradients of float16 from vanishing. ``device`` is where inputs go
     before they are embedded, chunk by chunk; without one they stay where they are.
 
     With ``world`` processes, each embeds its part of a batch (``TrainingBatch.parts``) and gets the embeddings of all.
-    Gradients of ``parameters`` are summed over processes; all others are whole already, and are averaged so that
-    not even the rounding of one process can part them.
+    Gradients of ``parameters`` are summed over processes; all others are already complete, and are averaged so that
+    rounding can't make processes diverge.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Stepper:
         self.shares(parameters, dim)
 
     def shares(self, parameters: Iterable[torch.nn.Parameter], dim: int | None) -> None:
-        """Say which parameters make the embeddings, and how long those are."""
+        """Set which parameters make the embeddings, and the length of the embeddings."""
         parameters = list(parameters)
         self.dim, self._dtype = dim, parameters[0].dtype if parameters else torch.float32
         self._shared = {id(parameter) for parameter in parameters}
@@ -118,7 +118,7 @@ class Stepper:
             self.scaler.unscale_(optimizer)
 
     def _backward_chunks(self, chunks: _Chunks, parameters: list[torch.Tensor]) -> None:
-        """Go through each chunk again, with a graph, from the gradient at its embeddings."""
+        """Run each chunk again with a graph, and propagate the gradient at its embeddings."""
         if chunks.leaf.grad is None:
             return
         shared = [p for p in parameters if id(p) in self._shared]
@@ -134,7 +134,7 @@ class Stepper:
     def _sum_over_processes(self, parameters: list[torch.Tensor]) -> None:
         """Sum the gradients of the embedder and average the others, all in one message.
 
-        A parameter that has a gradient on no process keeps none, as with one process.
+        A parameter without a gradient on any process stays without one, as with a single process.
         """
         flat = [
             (p.new_zeros(p.shape) if p.grad is None else p.grad if id(p) in self._shared else p.grad / self.world)
@@ -153,7 +153,7 @@ class Stepper:
         self._stop_agreed = stop > 0
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Let the optimizer take its step; with a scaler, a step whose gradients overflowed is left out."""
+        """Let the optimizer take its step; with a scaler, a step whose gradients overflowed is skipped."""
         if self.clip is not None:
             parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
             torch.nn.utils.clip_grad_norm_(parameters, self.clip)
@@ -165,7 +165,7 @@ class Stepper:
 
     @property
     def stop(self) -> bool:
-        """Whether to stop now: asked on any process, and known to all since the last backward."""
+        """Whether to stop now: requested on any process, and known to all since the last backward."""
         return self.stop_asked if self.world == 1 else self._stop_agreed
 
     def part_of(self, rows: Sequence[int]) -> list[int]:
@@ -175,7 +175,7 @@ class Stepper:
         return list(rows[len(rows) * self.rank // self.world : len(rows) * (self.rank + 1) // self.world])
 
     def part_sizes(self, count: int) -> list[int]:
-        """Return how many of a batch's rows each process has."""
+        """Return the number of a batch's rows that each process has."""
         return [count * (r + 1) // self.world - count * r // self.world for r in range(self.world)]
 
     def gather_objects(self, value: Any) -> list[Any]:
@@ -198,7 +198,7 @@ class Stepper:
 
 
 class _GatherOwn(torch.autograd.Function):
-    """Joins the embeddings of all processes. Backward: each has the whole gradient already and takes its own rows."""
+    """Joins the embeddings of all processes. In backward, each has the whole gradient and takes its own rows."""
 
     @staticmethod
     def forward(ctx: Any, own: torch.Tensor, parts: list[int], rank: int) -> torch.Tensor:
@@ -232,9 +232,9 @@ class _Random:
 
 @contextmanager
 def _own_random_numbers(device: torch.device, key: tuple[int, int]) -> Iterator[None]:
-    """Draw numbers of this step and process (for dropout), and leave the common state as if nothing were drawn."""
+    """Draw numbers specific to this step and process (for dropout), and leave the common state unchanged."""
     before = _Random.now(device)
-    torch.manual_seed(hash((torch.initial_seed(), *key)) % 2**63)  # of integers, which hash the same in every process
+    torch.manual_seed(hash((torch.initial_seed(), *key)) % 2**63)  # integers hash the same in every process
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The registry of backbones: a name gives a network from images to a feature map, and what it expects of them."""
+"""The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
 import fnmatch
 from collections.abc import Callable
@@ -20,8 +20,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class Backbone(nn.Module):
     """A network from images (N, 3, H, W) to a feature map (N, ``channels``, h, w) or to tokens (N, T, ``channels``).
 
-    The first ``prefix_tokens`` of its tokens stand for no place in the picture; with ``has_cls`` the very first is
-    the class token. ``config`` is what, besides its name, is needed to build it again.
+    The first ``prefix_tokens`` of its tokens have no position in the picture; with ``has_cls`` the very first is
+    the class token. ``config`` holds what is needed, besides its name, to build it again.
     """
 
     channels: int
@@ -34,7 +34,7 @@ class Backbone(nn.Module):
 class BackboneSpec:
     """How to make a backbone: its network, the pictures it expects, and where its trained weights come from.
 
-    ``from_file`` maps the names in the files people have to the network's own, and leaves out what is no part of it.
+    ``from_file`` maps the names in common weight files to the network's own, and leaves out what is not part of it.
     """
 
     build: Callable[[], Backbone]
@@ -52,7 +52,7 @@ def register_backbone(
     """Register the decorated builder under a name that recipes can use.
 
     A name that ends with a slash, such as ``timm/``, stands for all models of a library; the builder then takes the
-    model's name and what its ``config`` was, and returns a ``BackboneSpec``.
+    model's name and its saved ``config``, and returns a ``BackboneSpec``.
     """
 
     def add(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -64,17 +64,17 @@ def register_backbone(
 
 
 def backbone_names(pattern: str = "*") -> list[str]:
-    """Return the registered names that match a pattern such as ``efficientnet*``; libraries are not among them."""
+    """Return the registered names that match a pattern such as ``efficientnet*``, without libraries."""
     return sorted(name for name in fnmatch.filter(names("backbone"), pattern) if not name.endswith("/"))
 
 
 def is_backbone(name: str) -> bool:
-    """Say whether a name is registered, or that of a library's model."""
+    """Return whether a name is registered or belongs to a library's model."""
     return is_known("backbone", name)
 
 
 def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
-    """Return what is registered under a name, or what a library says of ``LIBRARY/NAME``."""
+    """Return what is registered under a name, or what a library provides for ``LIBRARY/NAME``."""
     entry = find("backbone", name)
     if entry.name.endswith("/"):
         return entry.load()(name.removeprefix(entry.name), config)
@@ -112,23 +112,25 @@ def without(state: State, *heads: str) -> State:
 
 
 def import_library(name: str, backbone: str, install: str) -> ModuleType:
-    """Import a library that a backbone needs; a broken one is told apart from a missing one."""
+    """Import a library that a backbone needs; a broken library gives a different error from a missing one."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name != name:
-            raise TophitError(f"The backbone '{backbone}' needs {name}, which does not import here: {error}") from error
+            raise TophitError(f"The backbone '{backbone}' needs {name}, which can't be imported: {error}") from error
         raise UsageError(f"The backbone '{backbone}' needs {name}; install it with: pip install {install}") from None
     except (ImportError, RuntimeError, AttributeError) as error:
-        raise TophitError(f"The backbone '{backbone}' needs {name}, which does not import here: {error}") from error
+        raise TophitError(f"The backbone '{backbone}' needs {name}, which can't be imported: {error}") from error
 
 
 def unreachable(backbone: str, error: Exception, advice: str) -> TophitError:
-    """Return the one sentence for weights that could not be fetched."""
+    """Return the error for weights that could not be downloaded."""
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return TophitError(f"The weights of '{backbone}' are not here and can't be fetched ({first_line}); {advice}")
+    return TophitError(
+        f"The weights of '{backbone}' are not on this machine and can't be downloaded ({first_line}); {advice}"
+    )
 
 
 def inside_model(state: State) -> State:
-    """Return a library's own names as ours, which hold its network as ``model``."""
+    """Rename a library's weights to ours, which hold its network as ``model``."""
     return {name if name.startswith("model.") else f"model.{name}": value for name, value in state.items()}

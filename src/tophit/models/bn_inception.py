@@ -1,6 +1,6 @@
-"""BN-Inception (Ioffe and Szegedy 2015), for the Caffe weights that metric learning code shares.
+"""BN-Inception (Ioffe and Szegedy 2015), for the Caffe weights commonly used in metric learning.
 
-They take BGR pixels from 0 to 255 less a mean; the preprocessing says so.
+They take BGR pixels from 0 to 255 minus a mean; the preprocessing is set accordingly.
 """
 
 import re
@@ -29,7 +29,7 @@ _INCEPTIONS = {
 
 
 class _ConvBN(nn.Module):
-    """Holds convolutions and their BatchNorms under names of their own, ``x`` and ``x_bn``."""
+    """Holds convolutions and their BatchNorms under the names ``x`` and ``x_bn``."""
 
     def add(self, name: str, inputs: int, outputs: int, kernel: int = 1, stride: int = 1) -> None:
         convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2)
@@ -63,7 +63,7 @@ class BNInceptionBlock(_ConvBN):
         three = self.run("3x3", self.run("3x3_reduce", x))
         six = self.run("double_3x3_2", self.run("double_3x3_1", self.run("double_3x3_reduce", x)))
         if self.halves:
-            odd = x.shape[2] % 2, x.shape[3] % 2  # then without padding the convolutions give one place more
+            odd = x.shape[2] % 2, x.shape[3] % 2  # then, without padding, the convolutions give one more position
             return torch.cat([three, six, functional.max_pool2d(x, 3, 2, odd, ceil_mode=True)], dim=1)
         pooled = functional.max_pool2d(x, 3, 1, 1) if self.max_pool else functional.avg_pool2d(x, 3, 1, 1)
         return torch.cat([self.run("1x1", x), three, six, self.run("pool_proj", pooled)], dim=1)

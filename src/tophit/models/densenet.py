@@ -16,7 +16,7 @@ _BLOCKS = (6, 12, 48, 32)
 
 
 class DenseLayer(nn.Module):
-    """BatchNorm, ReLU and convolution, 1x1 then 3x3: ``_GROWTH`` new channels beside the input's."""
+    """BatchNorm, ReLU and convolution, 1x1 then 3x3: adds ``_GROWTH`` new channels to the input's."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class DenseLayer(nn.Module):
 
 
 class Transition(nn.Module):
-    """Half the channels, half the side."""
+    """Halves the channels and the side."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class DenseNet201(Backbone):
 
 
 def _from_file(state: State) -> State:
-    """Rename ``norm.1`` to ``norm1``: torchvision's published file is older than its own names."""
+    """Rename ``norm.1`` to ``norm1``: torchvision's published file is older than its current names."""
     state = without(state, "classifier.")
     return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", name): x for name, x in state.items()}
 

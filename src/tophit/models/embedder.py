@@ -25,11 +25,11 @@ from tophit.progress import Progress
 
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
 _FORMAT = 1
-_ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # absent: these values
+_ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # defaults if absent
 
 
 class _Picture(NamedTuple):
-    """An image that is no row of a manifest."""
+    """An image that is not a row of a manifest."""
 
     path: ImageInput
     box: Box | None = None
@@ -38,10 +38,10 @@ class _Picture(NamedTuple):
 class Embedder(nn.Module):
     """Images to unit vectors: ``head(pooling(backbone(x)))``, normalised.
 
-    ``architecture`` holds what builds it again: backbone, pooling, p, dim, and what differs from ``_ADDED``.
+    ``architecture`` holds what is needed to rebuild it: backbone, pooling, p, dim, and what differs from ``_ADDED``.
     ``dim=None`` means no linear layer: the vector is the pooled feature itself. With ``layer_norm`` the pooled feature
-    is normalised over its channels first, without parameters (as ProxyNCA++ does). ``trained`` says whether only the
-    head or all of it was trained.
+    is first normalised over its channels, without parameters (as ProxyNCA++ does). ``trained`` says whether only the
+    head or the whole embedder was trained.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Embedder(nn.Module):
         full = _ADDED | architecture
         if full["pooling"] == "cls" and not backbone.has_cls:
             raise UsageError(
-                f"embedder.pooling: cls needs a backbone with a class token, which '{full['backbone']}' does not have."
+                f"embedder.pooling: cls needs a class token, which '{full['backbone']}' does not have; use average."
             )
         self.backbone = backbone
         self.pooling = build_pooling(full["pooling"], full["p"], full["learn_p"], full["levels"])
@@ -102,16 +102,16 @@ class Embedder(nn.Module):
     ) -> np.ndarray:
         """Return unit vectors (N, dim), float32, of paths, Pillow images or arrays, in their order.
 
-        Arrays are (H, W), (H, W, 3) or (H, W, 4); uint8, uint16, or floats from 0 to 1. One image alone gives (1, dim).
-        An image that can't be read raises ``BadImage`` with its path. ``runtime`` is chosen by the number of images if
-        it is not given.
+        Arrays are (H, W), (H, W, 3) or (H, W, 4); uint8, uint16, or floats from 0 to 1. A single image gives (1, dim).
+        An image that can't be read raises ``BadImage`` with its path. If ``runtime`` is not given, it is chosen by the
+        number of images.
         """
         items = [images] if isinstance(images, str | Path | Image.Image | np.ndarray) else list(images)
         if not items:
             return np.empty((0, self.dim), np.float32)
         wrong = next((x for x in items if not isinstance(x, str | Path | Image.Image | np.ndarray)), None)
         if wrong is not None:
-            raise TypeError(f"an image is a path, a Pillow image or an array, not {type(wrong).__name__}")
+            raise TypeError(f"an image must be a path, a Pillow image or an array, not {type(wrong).__name__}")
         runtime = runtime or choose_runtime(self, len(items))
         vectors: list[np.ndarray] = []
         for batch in features_of(runtime, self, [_Picture(x) for x in items], batch_size, progress=progress):
@@ -147,11 +147,11 @@ class Embedder(nn.Module):
         write_json(folder / _DESCRIPTION, self.describe())
 
     def fingerprint(self) -> str:
-        """Return a digest of the weights and the preprocessing: the same vectors come from the same fingerprint."""
+        """Return a digest of the weights and the preprocessing: equal fingerprints give equal vectors."""
         return digest(self.state_dict(), [self.architecture, self.preprocessing.to_json()])
 
     def feature_fingerprint(self) -> str:
-        """Return a digest of all that determines the pooled features: everything but the head."""
+        """Return a digest of everything that determines the pooled features: all but the head."""
         state = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         architecture = {name: value for name, value in self.architecture.items() if name not in ("dim", "layer_norm")}
         return digest(state, [architecture, self.preprocessing.to_json(), VIEWS_VERSION])
@@ -185,9 +185,10 @@ def build_embedder(
     levels: int = 3,
     layer_norm: bool = False,
 ) -> Embedder:
-    """Build an embedder; the head's weights are random, from torch's seed. ``size``, ``crop``: as the backbone's.
+    """Build an embedder; the head's weights are random, from torch's seed.
 
-    ``pooling=None`` means the class token where there is one, else the average.
+    ``size`` and ``crop`` default to the backbone's. ``pooling=None`` means the class token if there is one, else the
+    average.
     """
     spec = backbone_spec(backbone)
     preprocessing = spec.preprocessing if squash is None else replace(spec.preprocessing, squash=squash)
@@ -204,7 +205,7 @@ def build_embedder(
 
 
 def load(name: str | Path) -> Embedder:
-    """Load an embedder from a run, an embedder folder, or a backbone's name (then without a head)."""
+    """Load an embedder from a run, an embedder's folder, or a backbone's name (then without a head)."""
     folder = Path(name)
     for candidate in (folder, folder / "best", folder / "embedder"):
         if (candidate / _DESCRIPTION).is_file():
@@ -218,7 +219,7 @@ def load(name: str | Path) -> Embedder:
             "(a run has one after its first evaluation)."
         )
     raise UsageError(
-        f"'{name}' is neither a folder of a run or an embedder, nor a backbone; "
+        f"'{name}' is not the folder of a run or an embedder, nor a backbone; "
         f"the backbones are {', '.join(backbone_names())}."
     )
 

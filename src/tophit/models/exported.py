@@ -1,4 +1,4 @@
-"""The embedder as one ONNX file, checked against torch, with what it expects of images beside it."""
+"""The embedder as one ONNX file, checked against torch, with a description of the images it expects next to it."""
 
 import statistics
 import time
@@ -24,9 +24,9 @@ _ROUNDS = 3
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written, and what the check found: nothing if onnxruntime is not installed.
+    """The files written, and the results of the check; these are empty if onnxruntime is not installed.
 
-    ``speeds`` are images a second by batch size, of torch and of onnxruntime.
+    ``speeds`` are images per second by batch size, of torch and of onnxruntime.
     """
 
     graph: Path
@@ -36,14 +36,14 @@ class Exported:
 
 
 def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Exported:
-    """Write images to unit vectors as ONNX with a free batch size, and a JSON file of the same name with the rest.
+    """Write the model, images to unit vectors, as ONNX with any batch size, and a JSON file of the same name beside it.
 
-    Where onnxruntime is installed, its vectors are compared with torch's first; a difference above ``TOLERANCE`` raises
+    If onnxruntime is installed, its vectors are first compared with torch's; a difference above ``TOLERANCE`` raises
     and leaves no file.
     """
     path = Path(path)
     if path.suffix != ".onnx":
-        raise UsageError(f"An exported model is a file .onnx, not '{path.name}'.")
+        raise UsageError(f"The name of an exported model must end in .onnx, not '{path.name}'.")
     if not export_installed():
         raise UsageError("The export needs packages that are not installed; install them: pip install 'tophit[onnx]'")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,9 @@ def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Ex
         if onnx_installed():
             difference, speeds = _compare(embedder, temporary)
             if not difference <= TOLERANCE:
-                raise TophitError(f"onnxruntime's vectors differ from torch's by {difference:.1e}: not written.")
+                raise TophitError(
+                    f"The model was not written: onnxruntime's vectors differ from torch's by {difference:.1e}."
+                )
     description = path.with_suffix(".json")
     write_json(description, _describe(embedder, model))
     return Exported(path, description, difference, speeds)
@@ -72,7 +74,7 @@ def _describe(embedder: Embedder, model: str) -> dict[str, Any]:
 
 
 def _compare(embedder: Embedder, graph: Path) -> tuple[float, dict[int, tuple[float, float]]]:
-    """Return the largest difference of any number of a vector, and the speeds of torch and of onnxruntime."""
+    """Return the largest difference in any element of a vector, and the speeds of torch and of onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

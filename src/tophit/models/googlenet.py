@@ -41,7 +41,7 @@ class ConvBN(nn.Module):
 
 
 class Inception(nn.Module):
-    """Four views of the input side by side: 1x1, 3x3, the branch called 5x5, and max pooling."""
+    """Four branches side by side: 1x1, 3x3, the one called 5x5, and max pooling."""
 
     def __init__(self, inputs: int, one: int, reduce3: int, three: int, reduce5: int, five: int, pooled: int) -> None:
         super().__init__()

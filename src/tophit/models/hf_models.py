@@ -1,6 +1,6 @@
 """``hf/NAME``: the vision models of Hugging Face transformers, such as DINOv2 and SigLIP.
 
-NAME is that of the hub, or the path of a folder that ``save_pretrained`` or a download made.
+NAME is the model's name on the hub, or the path of a folder made by ``save_pretrained`` or a download.
 """
 
 import inspect
@@ -29,7 +29,7 @@ _CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
 
 
 class HFBackbone(Backbone):
-    """A vision model of transformers; what it pools itself is left out."""
+    """A vision model of transformers, without its own pooling."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     preprocessing = Preprocessing()
     if config is None:
         advice = (
-            f"fetch it where there is a network (hf download {name} --local-dir FOLDER), copy the folder here, "
-            "and name it: hf/FOLDER."
+            f"download it on a machine with network access (hf download {name} --local-dir FOLDER), copy the folder "
+            "here, and use it as hf/FOLDER."
         )
         try:
             found = transformers.AutoConfig.from_pretrained(name, local_files_only=offline())
@@ -80,11 +80,11 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
     def build() -> Backbone:
         model = transformers.AutoModel.from_config(settings)
         if "pixel_values" not in inspect.signature(model.forward).parameters:
-            raise UsageError(f"'{full_name}' is no vision model: it takes no images.")
+            raise UsageError(f"'{full_name}' is not a vision model: it takes no images.")
         return HFBackbone(model)
 
     def pretrained() -> State:
-        with torch.device("meta"):  # only its class is wanted
+        with torch.device("meta"):  # only its class is needed
             kind = type(transformers.AutoModel.from_config(settings))
         try:
             return kind.from_pretrained(name, config=settings, local_files_only=offline()).state_dict()

@@ -1,4 +1,4 @@
-"""Export to ONNX with a free batch size: the pooled features, or the whole embedder."""
+"""Export to ONNX with any batch size: the pooled features, or the whole embedder."""
 
 import logging
 import warnings
@@ -25,12 +25,12 @@ class _Graph(nn.Module):
 
 
 def export_onnx(embedder: "Embedder", path: Path, output: Literal["features", "vectors"]) -> None:
-    """Write images (N, 3, size, size) to pooled features (N, channels) or unit vectors (N, dim) as an ONNX graph."""
+    """Write the ONNX graph from images (N, 3, size, size) to pooled features (N, channels) or unit vectors (N, dim)."""
     size = embedder.preprocessing.size
     example = torch.zeros(2, 3, size, size, device=embedder.device)
     noisy = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = noisy.level
-    noisy.setLevel(logging.ERROR)  # it warns of each torchvision operator, used or not
+    noisy.setLevel(logging.ERROR)  # it warns about each torchvision operator, used or not
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""Pooling: from a feature map (N, C, h, w) to one vector (N, C) an image; from tokens too, laid out as a map."""
+"""Pooling: from a feature map (N, C, h, w), or tokens arranged as a map, to one vector per image (N, C)."""
 
 import math
 
@@ -9,11 +9,11 @@ from torch.nn import functional
 from tophit.errors import UsageError
 
 POOLINGS = ("average", "max", "rmac", "gem", "cls")
-_OVERLAP = 0.4  # of neighbouring regions, as R-MAC's paper chooses it
+_OVERLAP = 0.4  # of neighbouring regions, as in R-MAC's paper
 
 
 class AveragePooling(nn.Module):
-    """The mean over all places."""
+    """The mean over all positions."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (N, C, h, w) to (N, C)."""
@@ -21,7 +21,7 @@ class AveragePooling(nn.Module):
 
 
 class MaxPooling(nn.Module):
-    """The maximum over all places (MAC)."""
+    """The maximum over all positions (MAC)."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (N, C, h, w) to (N, C)."""
@@ -48,7 +48,7 @@ class GeMPooling(nn.Module):
 class RMACPooling(nn.Module):
     """The sum of the maxima of square regions at several scales, each normalised first (R-MAC, Tolias et al. 2016).
 
-    Their PCA-whitening of regions is left out: a linear head learns more than that.
+    The paper's PCA whitening of regions is left out: a linear head can learn that and more.
     """
 
     def __init__(self, levels: int = 3) -> None:
@@ -101,9 +101,9 @@ def _starts(length: int, side: int, count: int) -> list[int]:
 
 
 def as_map(x: torch.Tensor, prefix_tokens: int = 0) -> torch.Tensor:
-    """Return tokens (N, T, C) as a map (N, C, h, w) without the first ``prefix_tokens``; a map stays as it is.
+    """Return tokens (N, T, C) as a map (N, C, h, w) without the first ``prefix_tokens``; a map is returned unchanged.
 
-    Tokens that fill no square become a column.
+    Tokens that do not fill a square become a column.
     """
     if x.ndim == 4:
         return x

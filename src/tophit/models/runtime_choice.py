@@ -1,4 +1,4 @@
-"""The fastest runtime on this machine, measured once for a backbone, input and batch size, and remembered."""
+"""The fastest runtime on this machine, measured once per backbone, input and batch size, and remembered."""
 
 import hashlib
 import json
@@ -19,14 +19,14 @@ from tophit.models.runtimes import build_runtime, runtimes_at_hand
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
 
-_MOST_IMAGES = 16  # of a batch in the measurement
+_MOST_IMAGES = 16  # per batch in the measurement
 _ROUNDS = 3
-_MOST_SECONDS = 6.0  # for a runtime: a slow one gets fewer rounds
-_MARGIN = 0.9  # a later runtime must take less than this share of an earlier one's time, else noise would choose
+_MOST_SECONDS = 6.0  # per runtime: a slow one gets fewer rounds
+_MARGIN = 0.9  # a later runtime must take less than this share of an earlier one's time, or noise would decide
 
 
 def fastest_runtime(embedder: "Embedder", batch: int, precision: str = "fp32") -> str:
-    """Return the name of the fastest runtime at hand: the one remembered, else by a measurement of seconds."""
+    """Return the name of the fastest available runtime: the remembered one, or else by measuring for some seconds."""
     names = runtimes_at_hand(precision)
     if len(names) == 1:
         return names[0]
@@ -36,12 +36,12 @@ def fastest_runtime(embedder: "Embedder", batch: int, precision: str = "fp32") -
         seconds = measure_runtimes(embedder, batch, precision, names)
         choice = {"engine": choose(seconds), "seconds_an_image": seconds, "measured_for": key}
         path.parent.mkdir(parents=True, exist_ok=True)
-        create_text(path, json.dumps(choice, indent=2) + "\n")  # if another process was first, its choice stands
+        create_text(path, json.dumps(choice, indent=2) + "\n")  # if another process was first, keep its choice
     return json.loads(path.read_text(encoding="utf-8"))["engine"]
 
 
 def choose(seconds: dict[str, float]) -> str:
-    """Return the first runtime that no later one beats clearly."""
+    """Return the first runtime that no later one clearly beats."""
     best, *others = seconds
     for name in others:
         if seconds[name] < _MARGIN * seconds[best]:
@@ -50,7 +50,7 @@ def choose(seconds: dict[str, float]) -> str:
 
 
 def measure_runtimes(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, float]:
-    """Return each runtime's median seconds an image, after a first batch that does not count."""
+    """Return each runtime's median seconds per image, not counting the first batch."""
     count, size = min(batch, _MOST_IMAGES), embedder.preprocessing.size
     images = np.random.default_rng(0).normal(size=(count, 3, size, size)).astype(np.float32)
     seconds: dict[str, float] = {}

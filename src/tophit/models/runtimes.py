@@ -18,8 +18,8 @@ from tophit.progress import Progress
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
 
-BATCH = 64  # images at a time, where nobody says otherwise
-_WORTH_CHOOSING = 500  # images; below that an export and a measurement cost more than they save
+BATCH = 64  # default number of images at a time
+_WORTH_CHOOSING = 500  # images; below this, exporting and measuring cost more than they save
 _EXPORT = ("onnx", "onnxscript")
 PRECISIONS = ("fp32", "bf16")
 
@@ -36,7 +36,7 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True)
 class Features:
-    """Pooled features (n, channels) of the images that could be read, their rows, and the reasons for the others."""
+    """Pooled features (n, channels) of the readable images, their rows, and the reasons for the unreadable ones."""
 
     values: np.ndarray
     rows: list[int]
@@ -53,7 +53,7 @@ def features_of(
 ) -> Iterator[Features]:
     """Yield the pooled features of images, batch by batch: the one loop from images to features.
 
-    ``batches`` are lists of row numbers, or the size of batches of all rows in order; ``workers`` processes read them.
+    ``batches`` are lists of row numbers, or a batch size for all rows in order; ``workers`` processes read them.
     """
     loader = image_loader(ImageDataset(sources, embedder.preprocessing), batches, workers)
     for batch in progress(loader, len(loader)) if progress and len(loader) else loader:
@@ -65,11 +65,11 @@ def features_of(
 def choose_runtime(
     embedder: "Embedder", images: int, batch: int = BATCH, runtime: str | None = None, precision: str = "fp32"
 ) -> Runtime:
-    """Return the runtime for so many images in batches of a size: the one named, else the fastest.
+    """Return the runtime for a number of images in batches of a given size: the one named, or else the fastest.
 
-    ``TOPHIT_RUNTIME`` names one too (``TOPHIT_ENGINE`` is its older name). Few images, or an embedder on a GPU, get
-    torch. Else the fastest is measured once for a machine, backbone and batch size, and remembered: the same number of
-    images gives the same runtime.
+    ``TOPHIT_RUNTIME`` can name one too (``TOPHIT_ENGINE`` is its older name). A few images, or an embedder on a GPU,
+    use torch. Otherwise the fastest is measured once per machine, backbone and batch size, and remembered, so the same
+    number of images gives the same runtime.
     """
     if precision not in PRECISIONS:
         raise UsageError(f"There is no precision '{precision}'; choices: {', '.join(PRECISIONS)}.")
@@ -85,7 +85,7 @@ def choose_runtime(
 
 
 def build_runtime(name: str, embedder: "Embedder", precision: str = "fp32") -> Runtime:
-    """Return the runtime of a name in a precision; what is not installed or can't is refused."""
+    """Return the named runtime in a precision; raise if it is not installed or can't compute in that precision."""
     if name not in _RUNTIMES:
         raise UsageError(f"There is no runtime '{name}'; choices: {', '.join(_RUNTIMES)}.")
     make, packages, precisions = _RUNTIMES[name]
@@ -93,7 +93,7 @@ def build_runtime(name: str, embedder: "Embedder", precision: str = "fp32") -> R
         extra = "openvino" if "openvino" in packages else "onnx"
         raise UsageError(f"The runtime {name} is not installed; install it with: pip install 'tophit[{extra}]'")
     if precision not in precisions:
-        raise UsageError(f"The runtime {name} computes in {', '.join(precisions)}, not in {precision}.")
+        raise UsageError(f"The runtime {name} supports {', '.join(precisions)}, not {precision}.")
     return make(embedder, precision)
 
 
@@ -107,12 +107,12 @@ def runtimes_at_hand(precision: str = "fp32") -> list[str]:
 
 
 def export_installed() -> bool:
-    """Say whether models can be exported to ONNX."""
+    """Return whether models can be exported to ONNX."""
     return all(importlib.util.find_spec(name) for name in _EXPORT)
 
 
 def onnx_installed() -> bool:
-    """Say whether export to ONNX and onnxruntime are at hand; ``TOPHIT_ONNX=0`` turns them off."""
+    """Return whether ONNX export and onnxruntime are available; ``TOPHIT_ONNX=0`` turns them off."""
     return _installed((*_EXPORT, "onnxruntime"))
 
 
@@ -123,7 +123,7 @@ def _installed(packages: tuple[str, ...]) -> bool:
 
 
 class TorchRuntime:
-    """Eager torch, channels last, on whatever device the embedder is."""
+    """Eager torch, channels last, on the embedder's device."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
         self.name = "torch" if precision == "fp32" else f"torch-{precision}"
@@ -143,7 +143,7 @@ class TorchRuntime:
 
 
 class ContiguousRuntime(TorchRuntime):
-    """Eager torch in its default layout, which wins for some networks and small batches. It holds a copy."""
+    """Eager torch in its default layout, faster for some networks and small batches. It holds a copy of the weights."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
         copy = deepcopy(embedder)
@@ -169,7 +169,7 @@ class CompiledRuntime(TorchRuntime):
 
 
 class OnnxRuntime:
-    """onnxruntime on the CPU, of the graph in the cache."""
+    """onnxruntime on the CPU, running the graph in the cache."""
 
     name = "onnxruntime"
 
@@ -188,7 +188,7 @@ class OnnxRuntime:
 
 
 class OpenVinoRuntime:
-    """OpenVINO on the CPU, of the same graph; left to itself it would compute in less than float32."""
+    """OpenVINO on the CPU, running the same graph; by default it would use less precision than float32."""
 
     def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
         import openvino
@@ -206,7 +206,7 @@ class OpenVinoRuntime:
         return np.array(self.request.infer({0: np.ascontiguousarray(images)})[0], np.float32)
 
 
-# in the order of preference where they are equally fast: how to make one, what it needs, what it computes in
+# in order of preference when equally fast: how to make one, which packages it needs, which precisions it supports
 _RUNTIMES: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]] = {
     "onnxruntime": (OnnxRuntime, (*_EXPORT, "onnxruntime"), ("fp32",)),
     "openvino": (OpenVinoRuntime, (*_EXPORT, "openvino"), PRECISIONS),

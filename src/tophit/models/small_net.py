@@ -1,4 +1,4 @@
-"""A small convolutional net for small images, to be trained from nothing on a CPU."""
+"""A small convolutional net for small images, to train from scratch on a CPU."""
 
 import torch
 from torch import nn

@@ -44,7 +44,7 @@ def timm_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
                 raise OSError("TOPHIT_OFFLINE is set")
             return timm.create_model(name, pretrained=True, num_classes=0).state_dict()
         except (OSError, RuntimeError) as error:
-            advice = "download its safetensors file from huggingface.co/timm and name it with embedder.weights."
+            advice = "download its safetensors file from huggingface.co/timm and set embedder.weights to its path."
             raise unreachable(full_name, error, advice) from error
 
     def from_file(state: State) -> State:

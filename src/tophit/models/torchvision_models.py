@@ -22,13 +22,13 @@ class TorchvisionBackbone(Backbone):
         super().__init__()
         for name, child in trunk(model).items():
             self.add_module(name, child)
-        self.relu_last = type(model).__name__ == "DenseNet"  # it calls this one as a function
+        self.relu_last = type(model).__name__ == "DenseNet"  # it calls ReLU as a function
         try:
             with torch.inference_mode():
                 _, self.channels, _, _ = self.eval()(torch.zeros(1, 3, _SIDE, _SIDE)).shape
         except (AssertionError, RuntimeError, ValueError) as error:
             raise UsageError(
-                f"{type(model).__name__} of torchvision gives no feature map; take it from timm: timm/NAME."
+                f"torchvision's {type(model).__name__} gives no feature map; use timm's version: timm/NAME."
             ) from error
         self.train()
 
@@ -70,7 +70,7 @@ def torchvision_spec(name: str, config: dict[str, Any] | None = None) -> Backbon
         return {key: value for key, value in state.items() if key in ours}
 
     preprocessing = Preprocessing(side, side / short, tuple(crop.mean), tuple(crop.std))
-    if name in ("googlenet", "inception_v3"):  # they undo the usual normalisation inside
+    if name in ("googlenet", "inception_v3"):  # they undo the usual normalisation internally
         preprocessing = Preprocessing(side, side / short)
     return BackboneSpec(build, preprocessing, published.read, from_file)
 

@@ -1,4 +1,4 @@
-"""Weights of backbones: read from a file, or fetched once from where they are published and checked."""
+"""Weights of backbones: read from a file, or downloaded once from where they are published and checked."""
 
 import hashlib
 import http.client
@@ -23,7 +23,7 @@ from tophit.progress import Progress, TerminalView
 
 State = dict[str, torch.Tensor]
 _BLOCK = 1 << 20
-_TIMEOUT = 30.0  # seconds without a byte
+_TIMEOUT = 30.0  # seconds without receiving a byte
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ class PublishedFile:
 
     @property
     def path(self) -> Path:
-        """Where the file is kept, and where a user without a network puts it."""
+        """Where the file is kept, and where a user without network access must put it."""
         return cache_folder() / "weights" / self.name
 
     def read(self) -> State:
-        """Return the tensors, fetching the file if it is not there yet."""
-        bar = TerminalView(Console(stderr=True)).track(f"Downloading {self.name}")  # silent but on a terminal
+        """Return the tensors, downloading the file if it is not there yet."""
+        bar = TerminalView(Console(stderr=True)).track(f"Downloading {self.name}")  # silent unless on a terminal
         return read_weights(str(fetch(self, bar)))
 
 
@@ -55,7 +55,7 @@ def read_weights(path: str) -> State:
         if path.endswith(".safetensors"):
             return load_file(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a pickle protocol: what can't be loaded raises
+            warnings.simplefilter("ignore")  # about pickle protocols: a file that can't be loaded raises
             return _only_tensors(torch.load(path, map_location="cpu", weights_only=True))
     except FileNotFoundError:
         raise TophitError(f"There is no weights file '{path}'.") from None
@@ -66,7 +66,7 @@ def read_weights(path: str) -> State:
 
 
 def _only_tensors(content: Any) -> State:
-    """Return a state dict, also one that a training script wrapped as ``{"state_dict": ...}``."""
+    """Return a state dict, unwrapping one saved by a training script as ``{"state_dict": ...}``."""
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
@@ -75,7 +75,7 @@ def _only_tensors(content: Any) -> State:
 
 
 def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
-    """Return the path of a published file, downloading it first if need be; only a file with the right digest stays.
+    """Return the path of a published file, downloading it if needed; only a file with the right digest is kept.
 
     An interrupted download leaves nothing behind.
     """
@@ -96,7 +96,7 @@ def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
 
 
 def offline() -> bool:
-    """Say whether nothing is to be fetched: ``TOPHIT_OFFLINE=1``."""
+    """Return whether downloads are turned off: ``TOPHIT_OFFLINE=1``."""
     return os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0")
 
 
@@ -111,7 +111,7 @@ def _download(file: PublishedFile, path: Path, progress: Progress | None) -> Non
         for block in progress(blocks(), -(-expected // _BLOCK)) if progress else blocks():
             out.write(block)
         if expected and out.tell() != expected:
-            raise ConnectionError(f"{out.tell():,} of {expected:,} bytes came")
+            raise ConnectionError(f"only {out.tell():,} of {expected:,} bytes arrived")
 
 
 def _check(path: Path, file: PublishedFile) -> None:
@@ -120,7 +120,7 @@ def _check(path: Path, file: PublishedFile) -> None:
         while block := content.read(_BLOCK):
             digest.update(block)
     if not digest.hexdigest().startswith(file.sha256):
-        where = f"{path} is not what was published" if path == file.path else f"{file.url} gave another file"
+        where = f"{path} is not the published file" if path == file.path else f"{file.url} returned a different file"
         raise TophitError(
             f"{where}: its SHA-256 starts with {digest.hexdigest()[: len(file.sha256)]}, not with {file.sha256}."
         )
@@ -128,6 +128,6 @@ def _check(path: Path, file: PublishedFile) -> None:
 
 def _how_to_help(file: PublishedFile, reason: str) -> str:
     return (
-        f"The weights {file.name} are not here ({reason}): download {file.url} and put it at {file.path}, "
-        "or name a file you have with embedder.weights."
+        f"The weights {file.name} are not on this machine ({reason}): download {file.url} and save it as {file.path}, "
+        "or set embedder.weights to a file you have."
     )

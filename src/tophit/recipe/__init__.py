@@ -1,4 +1,4 @@
-"""The recipe: one typed YAML file that says all of a run."""
+"""The recipe: one typed YAML file that describes a whole run."""
 
 from tophit.recipe.choosing import Section
 from tophit.recipe.fields import recipe_fields

@@ -1,7 +1,7 @@
-"""Sections chosen by name: what the registry knows of a loss, miner, method or sampler becomes a section of the recipe.
+"""Sections chosen by name: each registered loss, miner, method or sampler becomes a section of the recipe.
 
-A bare name stands for a section, ``package.module:Name`` for something from outside, and ``pml/NAME`` for a class of
-pytorch-metric-learning, whose arguments stand beside the name.
+A bare name stands for a section, ``package.module:Name`` for something outside the package, and ``pml/NAME`` for a
+class of pytorch-metric-learning, whose arguments are written as keys next to the name.
 """
 
 import inspect
@@ -30,7 +30,7 @@ PEER = "pml/"
 
 
 class Section(BaseModel):
-    """A part of the recipe; unknown keys are refused."""
+    """A part of the recipe; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, arbitrary_types_allowed=True)
 
@@ -39,7 +39,7 @@ class Peer(Section):
     """A class of pytorch-metric-learning; the section's other keys are its arguments, plain values only."""
 
     name: str = Field(description="A class of pytorch-metric-learning, which must be installed.")
-    arguments: dict[str, Any] = Field(default={}, description="Its arguments; written as keys beside name.")
+    arguments: dict[str, Any] = Field(default={}, description="Its arguments; written as keys next to name.")
 
     @model_serializer
     def _as_written(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> B
         if value is None or isinstance(value, str):
             value = {key: value or default}
         if not isinstance(value, dict):
-            raise PydanticCustomError("not_chosen", "is a section with a {key} and its fields", {"key": key})
+            raise PydanticCustomError("not_chosen", "must be a section with a {key} and its fields", {"key": key})
         value = {key: default, **value}
         name = str(value[key])
         if peers and name.startswith(PEER):
@@ -79,12 +79,12 @@ def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> B
 
 @cache
 def section_of(kind: str, name: str) -> type[Section]:
-    """Return the section of something registered: its name, and an option for every parameter that a user may set."""
+    """Return the section of a registered name: the name, and a field for every parameter that a user may set."""
     return _batches(name) if kind == "sampler" else _made(kind, name, "name", _fields(kind, name))
 
 
 def _batches(sampler: str) -> type[Section]:
-    """Return the section ``batches``: it keeps the options of every sampler of the package, whichever is chosen."""
+    """Return the section ``batches``: it has the options of all the package's samplers, whichever is chosen."""
     fields: dict[str, Any] = {}
     for each in [*names("sampler"), sampler]:
         fields |= _fields("sampler", each)
@@ -93,8 +93,8 @@ def _batches(sampler: str) -> type[Section]:
         Field(
             default=None,
             ge=1,
-            description="Most images that pass through the embedder at once; a larger batch takes its memory and the "
-            "same gradients, the embedder running twice. Of each process.",
+            description="Most images that pass through the embedder at once, per process. A larger batch needs only "
+            "the memory of a chunk and gets the same gradients, but runs the embedder twice.",
         ),
     )
     return _made("sampler", sampler, "sampler", fields)
@@ -107,14 +107,14 @@ def _made(kind: str, name: str, key: str, fields: dict[str, Any]) -> type[Sectio
 
 _WHICH = {
     "loss": "The objective.",
-    "miner": "Which tuples of a batch the loss looks at.",
+    "miner": "Which pairs or triplets of a batch the loss uses.",
     "method": "How a training step is made.",
     "sampler": "Which images form a batch: balanced, classes x per_class images; random, size images.",
 }
 
 
 def registered(kind: str, also: Sequence[str] = ()) -> AfterValidator:
-    """Refuse a name that the registry does not know and that is none of the words ``also``."""
+    """Reject a name that is neither registered nor one of the words ``also``."""
 
     def check(name: str) -> str:
         if name not in also and not is_known(kind, name):
@@ -134,7 +134,7 @@ def _fields(kind: str, name: str) -> dict[str, Any]:
 
 
 def _plain(annotation: Any) -> Any:
-    """Return a type as a recipe can hold it: without what only Python can give; any value where nothing is said."""
+    """Return a type as a recipe can hold it: without types that only Python has; any value if there is no type."""
     if annotation is inspect.Parameter.empty:
         return Any
     if get_origin(annotation) is Annotated:

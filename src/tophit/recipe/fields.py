@@ -24,15 +24,15 @@ def recipe_fields() -> Iterator[Line]:
 
 
 def _chosen_fields(section: str, default: str) -> Iterator[Line]:
-    """Yield the name of what is chosen, then the fields of the default, then those of every other choice."""
+    """Yield the field that holds the name, then the fields of the default choice, then those of the others."""
     sections, key = alternatives(CHOSEN[section]), name_key(section)
     peers = ["pml/NAME"] if section in ("loss", "miner") else []
     choices = " | ".join([*sections, *peers, "package.module:Name"])
-    yield f"{section}.{key}", choices, default, "Which of them; each has its own fields."
+    yield f"{section}.{key}", choices, default, "Name of the choice; each has its own fields."
     seen: set[str] = set()
     for choice in [default, *(each for each in sections if each != default)]:
         for name, info in sections[choice].model_fields.items():
-            shared = section == "batches"  # all samplers' options stand side by side
+            shared = section == "batches"  # one section has the options of all samplers
             if name != key and not (shared and name in seen):
                 seen.add(name)
                 path = f"{section}.{name}"

@@ -1,4 +1,4 @@
-"""From a YAML file and the command line's overrides to a checked recipe; every mistake is told with its path."""
+"""From a YAML file and the command line's overrides to a checked recipe; every mistake is reported with its path."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,9 +14,10 @@ from tophit.registry import did_you_mean
 
 
 def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
-    """Read a recipe from a YAML file, or a shipped one by its name, and apply overrides such as ``loss.alpha=2``.
+    """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
-    ``data`` is the manifest's path as it is; an override's value is YAML, in which a folder called 2024 is a number.
+    ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
+    number.
     """
     fields = {} if source is None else _read(source)
     if data is not None:
@@ -27,7 +28,7 @@ def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: 
 
 
 def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
-    """Return the recipe of nested plain values; every mistake is named with its path and what would be right."""
+    """Return the recipe of nested plain values; every mistake is reported with its path and what would be right."""
     try:
         return Recipe.model_validate({"data": {}, **fields})
     except ValidationError as error:
@@ -36,17 +37,17 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of the recipes that ship with Tophit; each may have variants beside it."""
+    """Return the names of the built-in recipes; each may also have variants."""
     return list(shipped_files())
 
 
 def variant_names() -> list[str]:
-    """Return the names of the shipped recipes' variants: other rows of the papers' tables."""
+    """Return the names of the built-in recipes' variants: other rows of the papers' tables."""
     return list(shipped_variants())
 
 
 def _read(source: str | Path) -> dict[str, Any]:
-    """Return the fields of a recipe file, of a shipped recipe or its variant, or of a row of a shipped table."""
+    """Return the fields of a recipe file, a built-in recipe or its variant, or a row of a built-in table."""
     path = Path(source).expanduser()
     if path.is_file():
         return read_file(path)
@@ -61,15 +62,15 @@ def _read(source: str | Path) -> dict[str, Any]:
         return rows[name]
     hint = did_you_mean(name, [*shipped, *variants, *rows])
     raise UsageError(
-        f"There is no recipe file '{source}', and no recipe of that name: {', '.join(shipped)}.{hint} "
-        "All of them: tophit train --list."
+        f"There is no recipe file '{source}', nor a built-in recipe of that name ({', '.join(shipped)}).{hint} "
+        "To list them all: tophit train --list."
     )
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:
     key, separator, text = override.partition("=")
     if not separator or not key.strip():
-        raise UsageError(f"'{override}' does not set anything; write it as loss.alpha=2.")
+        raise UsageError(f"'{override}' does not set a field; write FIELD=VALUE, such as loss.alpha=2.")
     *parents, last = key.strip().split(".")
     section = _section_of(fields, parents, key)
     try:
@@ -79,7 +80,7 @@ def _apply(fields: dict[str, Any], override: str) -> None:
 
 
 def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dict[str, Any]:
-    """Return the section at a path of keys, made where there is none."""
+    """Return the section at a path of keys, creating it if there is none."""
     for parent in parents:
         below = fields.setdefault(parent, {})
         if isinstance(below, str) and parent in CHOSEN:
@@ -101,7 +102,7 @@ def _plain_value(text: str) -> Any:
 
 
 def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequence[str] = ()) -> Iterator[str]:
-    """Yield what is wrong in words: the path, what stands there, and what would be right."""
+    """Yield sentences about what is wrong: the path, the value given, and what would be right."""
     parts = [str(part) for part in problem["loc"]]
     path, given, context = ".".join([*above, *parts]), problem["input"], problem.get("ctx", {})
     if problem["type"] == "in_section":
@@ -130,7 +131,7 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
     elif problem["type"] == "missing":
         yield f"{path}: needs a value. {described}".rstrip()
     elif problem["type"] in ("model_type", "model_attributes_type"):
-        yield f"{path}: is a section with {', '.join(_section_at(section, parts).model_fields)}, not {given!r}."
+        yield f"{path}: must be a section with {', '.join(_section_at(section, parts).model_fields)}, not {given!r}."
     else:
         yield f"{path}: {problem['msg']}, got {given!r}. {described}".rstrip()
 

@@ -1,8 +1,8 @@
 """Recipe files: a file may name a base that it changes, and variants of itself.
 
-``base: base.yaml`` names a file beside this one, or a shipped recipe such as ``pnp/sop``. ``variants`` maps names to
-changed fields; ``parts`` holds named changes that variants share and list under ``parts``. A table is one file of many
-recipes, each a base and one choice of every part.
+``base: base.yaml`` names a file in the same folder, or a built-in recipe such as ``pnp/sop``. ``variants`` maps names
+to changed fields; ``parts`` holds named changes that variants share and list under ``parts``. A table is one file of
+many recipes, each made of a base and one choice from every part.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ import yaml
 from tophit.errors import UsageError
 from tophit.recipe.sections import CHOSEN
 
-_BASE = "base"  # a shipped file of this name is for others to build on, not to train by
+_BASE = "base"  # a built-in file of this name is for others to build on, not to train with
 _DEEPEST = 8
 
 
 def shipped_files() -> dict[str, Any]:
-    """Return the shipped recipe files by name: ``head``, or ``pnp/sop`` of a paper."""
+    """Return the built-in recipe files by name: ``head``, or ``pnp/sop`` for a paper's."""
     root = files("tophit") / "recipes"
     found: dict[str, Any] = {}
     for entry in root.iterdir():
@@ -35,7 +35,7 @@ def shipped_files() -> dict[str, Any]:
 
 
 def shipped_variants() -> dict[str, tuple[Any, str]]:
-    """Return file and variant of every variant that ships, by names such as ``mpa/cub200-dw``."""
+    """Return the file and variant of every built-in variant, by names such as ``mpa/cub200-dw``."""
     return {
         f"{name}-{variant}": (path, variant)
         for name, path in shipped_files().items()
@@ -53,7 +53,7 @@ def read_file(path: Any, variant: str | None = None) -> dict[str, Any]:
     changes = dict(variants[variant])
     for part in changes.pop("parts", []):
         fields = merged(fields, parts[part])
-    paper = {**fields.get("paper", {}), "metrics": {}, **changes.pop("paper", {})}  # the numbers are its own alone
+    paper = {**fields.get("paper", {}), "metrics": {}, **changes.pop("paper", {})}  # its numbers are not inherited
     return {**merged(fields, changes), "paper": paper}
 
 
@@ -63,7 +63,7 @@ def _with_bases(path: Any, depth: int) -> dict[str, Any]:
     if base is None:
         return fields
     if depth >= _DEEPEST:
-        raise UsageError(f"{path}: base: its bases go round in a circle, or are more than {_DEEPEST}.")
+        raise UsageError(f"{path}: base: the chain of bases is circular, or longer than {_DEEPEST} files.")
     return merged(_with_bases(_place_of(str(base), path), depth + 1), fields)
 
 
@@ -73,7 +73,9 @@ def _place_of(base: str, path: Any) -> Any:
         return beside
     shipped = shipped_files()
     if base not in shipped:
-        raise UsageError(f"{path}: base: there is no file {beside}, and no recipe '{base}': {', '.join(shipped)}.")
+        raise UsageError(
+            f"{path}: base: there is no file {beside} and no recipe '{base}'. Choices: {', '.join(shipped)}."
+        )
     return shipped[base]
 
 
@@ -90,10 +92,10 @@ def _load(path: Any) -> dict[str, Any]:
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return two nested mappings as one; where both have a value, the other's wins.
+    """Merge two nested mappings; where both have a value, the second one's wins.
 
-    A loss, miner or method of another name replaces the whole section, whose fields it does not have. Batches keep
-    theirs: every sampler's options stand side by side.
+    A loss, miner or method of a different name replaces the whole section, since it has different fields. ``batches``
+    keeps its fields: one section has the options of all samplers.
     """
     result = dict(one)
     for key, value in other.items():
@@ -116,7 +118,7 @@ def name_key(section: str) -> str:
 
 
 def table_rows() -> dict[str, dict[str, Any]]:
-    """Return the fields of every recipe of the shipped tables, by names such as profs/triplet-hncm."""
+    """Return the fields of every recipe in the built-in tables, by names such as profs/triplet-hncm."""
     rows: dict[str, dict[str, Any]] = {}
     for entry in sorted((files("tophit") / "recipes" / "tables").iterdir(), key=lambda entry: entry.name):
         table = yaml.safe_load(entry.read_text(encoding="utf-8"))

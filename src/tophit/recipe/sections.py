@@ -1,6 +1,6 @@
-"""The recipe: one typed YAML file that says all of a run.
+"""The recipe: one typed YAML file that describes a whole run.
 
-Losses, miners, methods and samplers document their own fields, in their signatures; all others are documented here.
+Losses, miners, methods and samplers document their own fields in their signatures; all others are documented here.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -13,7 +13,7 @@ from tophit.errors import UsageError
 from tophit.recipe.choosing import Section, chosen, registered, section_of
 from tophit.registry import find_metric
 
-if TYPE_CHECKING:  # sections of the registry: their fields are not known before it is read
+if TYPE_CHECKING:  # sections from the registry: their fields are not known until it is read
     Loss = Miner = Method = Batches = Any
 else:
     Loss = Annotated[SerializeAsAny[Section], chosen("loss", "proxy-anchor", peers=True)]
@@ -21,7 +21,7 @@ else:
     Method = Annotated[SerializeAsAny[Section], chosen("method", "plain")]
     Batches = Annotated[SerializeAsAny[Section], chosen("sampler", "balanced", key="sampler")]
 CHOSEN = {"loss": "loss", "miner": "miner", "method": "method", "batches": "sampler"}
-"""The recipe's sections that are chosen by name, and the kind of what is chosen."""
+"""The recipe's sections that are chosen by name, and the kind of each."""
 
 
 def _metric(name: str) -> str:
@@ -34,17 +34,17 @@ def _metric(name: str) -> str:
 
 
 class Data(Section):
-    """What to learn from."""
+    """The data to learn from."""
 
     manifest: str = Field(
         description="A manifest (.csv, .parquet), a folder of class folders, the set 'icons', the folder of 'set', or "
         "a feature file (.npz)."
     )
     set: Annotated[str, registered("set")] | None = Field(
-        default=None, description="The benchmark set whose unpacked archives lie in the folder 'manifest'."
+        default=None, description="The benchmark set whose unpacked archives are in the folder 'manifest'."
     )
     partial: bool = Field(
-        default=False, description="Go on although images of the benchmark set are missing or counts differ."
+        default=False, description="Continue even if images of the benchmark set are missing or counts differ."
     )
     boxes: bool = Field(default=False, description="Crop the benchmark set's images to their objects' boxes.")
     test_share: float = Field(
@@ -56,8 +56,8 @@ class Data(Section):
     split_seed: int = Field(
         default=0,
         ge=0,
-        description="For such a folder: draws the classes kept for testing. They do not depend on 'seed', so that runs "
-        "of several seeds are tested on the same classes.",
+        description="For such a folder: seed for choosing the test classes. It is separate from 'seed', so that runs "
+        "with different seeds are tested on the same classes.",
     )
     validation_share: float = Field(
         default=0.1,
@@ -68,7 +68,7 @@ class Data(Section):
     merge_classes: int = Field(
         default=1,
         ge=1,
-        description="Train on classes made of this many classes each; validation and test keep theirs. "
+        description="Merge every this many training classes into one; validation and test classes stay. "
         "3 is the PNP paper's test of robustness.",
     )
     max_bad_images: int = Field(
@@ -77,9 +77,9 @@ class Data(Section):
     workers: int = Field(default=0, ge=0, description="Processes that read images; 0 reads in the training process.")
     cache: Literal["none", "ram", "disk"] = Field(
         default="none",
-        description="Keep training images as they were decoded (for 'all'): in memory, or on disk for later runs too.",
+        description="Cache decoded training images (for 'all'): in memory, or on disk for later runs too.",
     )
-    cache_gb: float = Field(default=4.0, gt=0, description="Most gigabytes that the cache of decoded images takes.")
+    cache_gb: float = Field(default=4.0, gt=0, description="Size limit of the cache of decoded images, in gigabytes.")
 
 
 class Embedder(Section):
@@ -88,22 +88,22 @@ class Embedder(Section):
     backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
         description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
-        "timm/NAME, torchvision/NAME or hf/NAME where that library is installed. Of a feature file: features/LENGTH, "
-        "which is set by itself.",
+        "timm/NAME, torchvision/NAME or hf/NAME if that library is installed. For a feature file: features/LENGTH, "
+        "set automatically.",
     )
     weights: str = Field(
         default="pretrained",
-        description="Where its weights come from: pretrained, random, or a file (.safetensors, .pth).",
+        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth).",
     )
     pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
         default="average",
         description="From a feature map to one vector; cls takes a transformer's class token.",
     )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
-    learn_p: bool = Field(default=False, description="Learn that power too, with the head's rate (for gem and 'all').")
+    learn_p: bool = Field(default=False, description="Learn p too, at the head's rate (for gem and 'all').")
     levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
     layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
-    dim: int | None = Field(default=128, ge=1, description="Length of the vectors; none: the pooled vector's own.")
+    dim: int | None = Field(default=128, ge=1, description="Length of the vectors; null: as long as the pooled vector.")
     trainable: Literal["head", "all"] = Field(
         default="head",
         description="'head' trains on the frozen backbone's cached features, in seconds; 'all' trains everything.",
@@ -121,24 +121,24 @@ class Embedder(Section):
         default=None, gt=0, le=1, description="Share of the short side that the centre crop keeps."
     )
     squash: bool = Field(
-        default=False, description="Scale both sides alike, to size / crop, instead of keeping the aspect."
+        default=False, description="Scale both sides to size / crop instead of keeping the aspect ratio."
     )
 
     @field_validator("trainable")
     @classmethod
     def _something_learns(cls, value: str, info: ValidationInfo) -> str:
         if info.data.get("learn_p") and (info.data.get("pooling") != "gem" or value != "all"):
-            raise ValueError("learn_p needs pooling gem and trainable all")
+            raise ValueError("learn_p needs pooling: gem and trainable: all")
         if value == "head" and info.data.get("dim", 1) is None:
-            raise ValueError("Without dim there is no head to train")
+            raise ValueError("Without dim there is no head to train; set dim, or trainable: all")
         return value
 
 
 class Memory(Section):
-    """XBM: each batch is also compared with those before it. For losses that compare images."""
+    """XBM: each batch is also compared with earlier ones. For losses that compare images."""
 
     size: int = Field(default=0, ge=0, description="Past embeddings to compare a batch with; 0: none.")
-    start: int = Field(default=0, ge=0, description="Steps before they are used, until embeddings move slowly.")
+    start: int = Field(default=0, ge=0, description="Steps before the memory is used, until embeddings move slowly.")
     weight: float = Field(default=1.0, gt=0, description="Weight of the loss against the memory.")
 
 
@@ -148,14 +148,14 @@ class Augment(Section):
     crop: Literal["view", "random", "random-resized"] = Field(
         default="view",
         description="What a view shows (for 'all'): 'view' a share of the evaluation view, 'random' a window of the "
-        "input's size anywhere, 'random-resized' a share of the picture in other shapes.",
+        "input's size anywhere, 'random-resized' a share of the picture with varying aspect ratio.",
     )
     scale: tuple[float, float] = Field(
         default=(0.6, 1.0),
         description="Range of the crop's share of the area (for 'all'; view and random-resized).",
     )
     ratio: tuple[float, float] = Field(
-        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width to height (for 'all')."
+        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width / height (for 'all')."
     )
     flip: bool = Field(default=True, description="Mirror half of the pictures (for 'all').")
 
@@ -175,36 +175,38 @@ class Augment(Section):
 
 
 class BackboneGroup(Section):
-    """How the backbone's weights move."""
+    """How the backbone's weights are updated."""
 
     lr: float = Field(default=1e-4, ge=0, description="Learning rate of the backbone.")
-    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of these parameters.")
+    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of this group.")
 
 
 class HeadGroup(BackboneGroup):
-    """How the head's weights move."""
+    """How the head's weights are updated."""
 
     lr: float = Field(default=1e-3, ge=0, description="Learning rate of the head.")
 
 
 class ProxyGroup(BackboneGroup):
-    """How the loss's own parameters move."""
+    """How the loss's own parameters are updated."""
 
     lr: float = Field(default=1e-2, ge=0, description="Learning rate of the loss's own parameters, such as proxies.")
 
 
 class Optimizer(Section):
-    """How weights move."""
+    """How weights are updated."""
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="The optimizer.")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum (for sgd).")
-    eps: float = Field(default=1e-8, gt=0, description="What Adam adds to its denominators (for adam, adamw).")
-    clip: float | None = Field(default=None, gt=0, description="Longest gradient: longer ones are scaled down to it.")
+    eps: float = Field(default=1e-8, gt=0, description="Adam's epsilon, added to its denominators (for adam, adamw).")
+    clip: float | None = Field(
+        default=None, gt=0, description="Largest gradient norm; larger gradients are scaled down to it."
+    )
     ema: float = Field(
         default=0.0,
         ge=0,
         lt=1,
-        description="Evaluate and keep a moving average of the weights, which keeps this share at each step; 0: none.",
+        description="Decay of a moving average of the weights, which is evaluated and saved instead; 0: no average.",
     )
     backbone: BackboneGroup = BackboneGroup()
     head: HeadGroup = HeadGroup()
@@ -212,57 +214,61 @@ class Optimizer(Section):
 
 
 class Schedule(Section):
-    """For how long."""
+    """How long to train, and how learning rates change."""
 
     epochs: int = Field(default=20, ge=1, description="Passes over the training images.")
     warmup_epochs: int = Field(
         default=1, ge=0, description="First epochs in which only head and proxies learn (for 'all')."
     )
     decay: Literal["none", "cosine", "step", "multi-step"] = Field(
-        default="cosine", description="How learning rates fall: along a cosine each step, or at epochs, by gamma."
+        default="cosine",
+        description="How learning rates fall: along a cosine at every step, or by gamma at certain epochs.",
     )
     step_epochs: int = Field(default=10, ge=1, description="Epochs between falls (for step).")
     milestones: tuple[int, ...] = Field(default=(), description="Epochs after which rates fall (for multi-step).")
-    gamma: float = Field(default=0.1, gt=0, le=1, description="What a fall leaves of a rate (for step, multi-step).")
-    lr_warmup_steps: int = Field(default=0, ge=0, description="First steps, in which learning rates rise from 0.")
-    lr_warmup_epochs: float = Field(default=0.0, ge=0, description="The same in epochs; the longer of both counts.")
+    gamma: float = Field(
+        default=0.1, gt=0, le=1, description="Factor on the rates at each fall (for step, multi-step)."
+    )
+    lr_warmup_steps: int = Field(default=0, ge=0, description="First steps, during which learning rates rise from 0.")
+    lr_warmup_epochs: float = Field(default=0.0, ge=0, description="The same in epochs; the longer of the two counts.")
     patience: int | None = Field(
-        default=None, ge=1, description="Stop after so many evaluations without a better one; none: never."
+        default=None, ge=1, description="Stop after this many evaluations without improvement; null: never."
     )
     stop_above: float | None = Field(
-        default=None, description="A loss above this counts as exploded and stops the run, as one that is not a number."
+        default=None, description="A loss above this stops the run as diverged, just like a loss that is not a number."
     )
 
 
 class Evaluation(Section):
-    """How the best epoch is found."""
+    """How the best epoch is chosen."""
 
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: Annotated[str, AfterValidator(_metric)] = Field(
         default="MAP@R",
-        description="What chooses the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
+        description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
     select_on: Literal["validation", "test"] = Field(
         default="validation",
-        description="Classes that choose the best epoch. 'test' is what many papers do; its results are optimistic.",
+        description="Classes used to choose the best epoch. Many papers use 'test', which gives optimistic results.",
     )
     clusters: str | None = Field(
         default=None,
-        description="At the end, NMI and F1 of k-means against this column of the test rows: label, or metadata.",
+        description="Finally compute NMI and F1 of k-means against this column of the test rows: label, or metadata.",
     )
     test: bool = Field(default=True, description="Measure the best embedder on the test classes at the end.")
-    before: bool = Field(default=True, description="Measure the backbone as it was before training there too.")
-    per_query: bool = Field(default=False, description="Keep the metrics of every test query, in per_query.npz.")
+    before: bool = Field(default=True, description="Also measure the backbone before training on the test classes.")
+    per_query: bool = Field(default=False, description="Save the metrics of every test query in per_query.npz.")
 
 
 class Paper(Section):
-    """What a paper reports for this recipe; a finished run prints its own beside it."""
+    """What a paper reports for this recipe; a finished run prints its own numbers next to the paper's."""
 
     title: str = Field(default="", description="The paper.")
     table: str = Field(default="", description="Where it reports the numbers.")
     row: str = Field(default="", description="Which row of that table.")
     metrics: dict[str, float] = Field(
-        default={}, description="Metric to percent as printed; small/recall@1 is of a test set with that name."
+        default={},
+        description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small.",
     )
 
     @field_validator("metrics")
@@ -275,23 +281,24 @@ class Paper(Section):
 
 
 class Checkpoint(Section):
-    """What an interruption may cost."""
+    """How often to save the state of the run."""
 
     minutes: float = Field(
         default=5.0,
         ge=0,
-        description="Most minutes between checkpoints; each evaluated epoch writes one too. 0: every step.",
+        description="Most minutes between checkpoints; each evaluation writes one too. 0: every step.",
     )
     keep: int = Field(default=2, ge=1, description="How many of the last checkpoints to keep.")
 
 
 class Recipe(Section):
-    """A run, whole."""
+    """A whole run."""
 
     seed: int = Field(default=0, ge=0, description="Fixes everything random.")
     device: str = Field(default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="What the embedder computes in; fp16 scales the loss. Losses are always fp32."
+        default="fp32",
+        description="Precision of the embedder; fp16 scales the loss. Losses are always computed in fp32.",
     )
     log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field(
         default=("tensorboard",), description="Where metrics go besides metrics.jsonl; the package must be installed."

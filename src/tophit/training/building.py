@@ -1,4 +1,4 @@
-"""From a recipe's sections to what they name: embedder, loss, miner, sampler and method."""
+"""Build what a recipe's sections name: embedder, loss, miner, sampler and method."""
 
 import importlib
 import inspect
@@ -28,7 +28,7 @@ _PEER_MODULES = {"loss": "losses", "miner": "miners"}
 
 
 def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None = None) -> Embedder:
-    """Build the recipe's embedder as it is before training, with an untrained head or with none."""
+    """Build the recipe's embedder as it is before training, with an untrained head or without a head."""
     fields = recipe.embedder
     dim = fields.dim if head else None
     embedder = build_embedder(
@@ -54,7 +54,7 @@ def with_given_features(recipe: Recipe) -> Recipe:
     if recipe.embedder.trainable != "head":
         raise UsageError(
             f"embedder.trainable: {recipe.data.manifest} holds features, not images, so only a head can be trained on "
-            "them; write 'head'."
+            "them; set it to 'head'."
         )
     channels = read_feature_file(recipe.data.manifest).channels
     embedder = recipe.embedder.model_copy(update={"backbone": f"{LIBRARY}{channels}", "pooling": "average"})
@@ -62,7 +62,7 @@ def with_given_features(recipe: Recipe) -> Recipe:
 
 
 def build_loss(section: Section, classes: int, dim: int) -> nn.Module:
-    """Return the loss that a recipe's section names, for a number of classes and embeddings of a length.
+    """Return the loss that a recipe's section names, for ``classes`` classes and embeddings of length ``dim``.
 
     A section's fields are the loss's arguments, under the same names.
     """
@@ -73,7 +73,7 @@ def build_loss(section: Section, classes: int, dim: int) -> nn.Module:
 def build_miner(section: Section, normalize: bool = True) -> Miner | None:
     """Return a function from embeddings (N, d) and labels (N,) to index tensors, or None if the section says none.
 
-    ``normalize`` says whether distances are of unit vectors, as in the loss that will take the tuples.
+    ``normalize`` says whether distances are between unit vectors, as in the loss that will use the tuples.
     """
     if isinstance(section, Peer):
         return build_peer("miner", section, {})
@@ -90,7 +90,7 @@ def build_miner(section: Section, normalize: bool = True) -> Miner | None:
 
 
 def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
-    """Return the batches that the recipe's method makes itself, else those of the sampler it names."""
+    """Return the sampler that the recipe's method provides, or else the sampler the recipe names."""
     batches, fields = recipe.batches, recipe.method.model_dump()
     method = find("method", fields.pop("name")).load()
     if method.make_sampler.__func__ is not Method.make_sampler.__func__:
@@ -109,7 +109,7 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
     loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
     fields = recipe.method.model_dump()
     kind: type[Method] = find("method", fields.pop("name")).load()
-    if recipe.miner.name != "none" and hasattr(loss, "proxies"):  # as losses of other libraries call them
+    if recipe.miner.name != "none" and hasattr(loss, "proxies"):  # losses of other libraries use this name too
         raise _nothing_to_mine(recipe.loss.name)
     parts = RunParts(
         embed=embed_for(loss, source),
@@ -129,12 +129,12 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
 
 
 def embed_for(loss: nn.Module, source: Source) -> Callable:
-    """Return unit vectors for a loss that would normalise anyway, the head's raw output for one that would not."""
+    """Return the function that embeds for a loss: to unit vectors if it normalises, else to the head's raw output."""
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Refuse a loss, miner, memory or batches that do not go with the others, before any data are read."""
+    """Raise if the loss, miner, memory, batches and method can't be combined, before any data are read."""
     method: type[Method] = find("method", recipe.method.name).load()
     name, is_peer = recipe.loss.name, isinstance(recipe.loss, Peer)
     loss: type[nn.Module] = _peer_class("loss", name) if is_peer else find("loss", name).load()
@@ -142,30 +142,30 @@ def check_recipe(recipe: Recipe) -> None:
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     if recipe.memory.size and not can(loss, "takes_memory"):
         raise UsageError(
-            f"memory.size: the loss {name} compares no image with those of other batches; take one of "
+            f"memory.size: the loss {name} can't compare images with those of other batches; use one of "
             f"{', '.join(_losses_with('takes_memory'))}, or leave memory out."
         )
     alone = recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1
     if alone and getattr(loss, "compares_images", False):
         raise UsageError(
-            f"batches.per_class: the loss {name} compares images of one class, and a batch would hold one of each; set "
-            "it to 2 or more."
+            f"batches.per_class: the loss {name} compares images of one class, but a batch would hold one per class; "
+            "set it to 2 or more."
         )
     if recipe.miner.name != "none" and not method.takes_miner:
-        raise UsageError(f"miner.name: the method {recipe.method.name} chooses its own exemplars; write 'miner: none'.")
+        raise UsageError(f"miner.name: the method {recipe.method.name} chooses its own exemplars; set 'miner: none'.")
     if recipe.miner.name != "none" and not getattr(loss, "compares_images", True):
         raise _nothing_to_mine(name)
     if method.needs_triplets and not can(loss, "takes_triplets"):
         raise UsageError(
-            f"loss.name: the method {recipe.method.name} feeds triplets to the loss, and {name} takes none; take one "
-            f"of {', '.join(_losses_with('takes_triplets'))}."
+            f"loss.name: the method {recipe.method.name} needs a loss that takes triplets, and {name} does not; use "
+            f"one of {', '.join(_losses_with('takes_triplets'))}."
         )
 
 
 def _nothing_to_mine(loss: str) -> UsageError:
     return UsageError(
         f"miner.name: the loss {loss} compares images with proxies, not with each other, so there is nothing to mine; "
-        "write 'miner: none' or take another loss."
+        "set 'miner: none' or use another loss."
     )
 
 
@@ -184,7 +184,7 @@ def _another_loss(recipe: Recipe, name: str, classes: int, embedder: Embedder) -
 
 
 def _build(kind: str, section: Section, given: Mapping[str, Any], key: str = "name") -> Any:
-    """Make what a section names: its options are the arguments, and ``given`` where the signature asks for it."""
+    """Make what a section names: its options are the arguments, plus those of ``given`` that the signature has."""
     fields = section.model_dump()
     entry = find(kind, fields[key])
     make = entry.load()
@@ -196,17 +196,17 @@ def _build(kind: str, section: Section, given: Mapping[str, Any], key: str = "na
 def build_peer(part: str, section: Peer, known: Mapping[str, Any]) -> nn.Module:
     """Return the loss or miner that a recipe's section ``part`` names, as ``pml/NAME`` with its arguments.
 
-    ``known`` are arguments that follow from the run, given where the class takes them and the recipe does not say.
+    ``known`` are arguments that follow from the run, used if the class takes them and the recipe does not set them.
     """
     kind = _peer_class(part, section.name)
     takes = inspect.signature(kind).parameters
     given = {name: known[name] for name in takes if name in known}
     try:
         return kind(**{**given, **section.arguments})
-    except Exception as error:  # its constructors raise several types for a wrong argument
+    except Exception as error:  # its constructors raise various types for a wrong argument
         own = [name for name, parameter in takes.items() if parameter.kind is not inspect.Parameter.VAR_KEYWORD]
-        listed = ", ".join(own) or "none of its own"
-        raise UsageError(f"{part}: {section.name} refused its arguments: {error}. It takes: {listed}.") from error
+        listed = ", ".join(own) or "no arguments"
+        raise UsageError(f"{part}: {section.name} rejected its arguments: {error}. It takes: {listed}.") from error
 
 
 def _peer_class(part: str, name: str) -> type[nn.Module]:
@@ -220,6 +220,6 @@ def _peer_class(part: str, name: str) -> type[nn.Module]:
     classes: dict[str, Any] = {f"{PEER}{each}": value for each, value in vars(module).items() if inspect.isclass(value)}
     if name not in classes:
         known = ", ".join(sorted(each.removeprefix(PEER) for each in classes))
-        hint = did_you_mean(name, list(classes)) or f" There are: {known}."
+        hint = did_you_mean(name, list(classes)) or f" Choices: {known}."
         raise UsageError(f"{part}.name: pytorch-metric-learning has no {part} '{name.removeprefix(PEER)}'.{hint}")
     return classes[name]

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: written whole or not at all, with a checksum, the last few kept."""
+"""Checkpoints on disk: written atomically, with a checksum; the last few are kept."""
 
 import errno
 import hashlib
@@ -21,18 +21,18 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 class Checkpoints:
     """``checkpoint.pt`` in a folder is the last one; ``checkpoint-1.pt`` the one before, and so on up to ``keep``.
 
-    A file is what ``torch.save`` writes, with the SHA-256 of that behind it; it is read without unpickling code.
+    A file is what ``torch.save`` writes, followed by its SHA-256; it is read without unpickling code.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
 
     def path(self, age: int = 0) -> Path:
-        """Return where the last checkpoint is, or one that is so many older."""
+        """Return the path of the last checkpoint, or of the one ``age`` checkpoints older."""
         return self.folder / (f"checkpoint-{age}.pt" if age else "checkpoint.pt")
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write a checkpoint. Those before stay as they are until it is whole on the disk."""
+        """Write a checkpoint. Earlier ones are kept unchanged until it is complete on disk."""
         with replace_file(self.path()) as temporary:
             with temporary.open("wb") as file:
                 writer = _Hashing(file)
@@ -41,7 +41,7 @@ class Checkpoints:
             self._age()
 
     def load(self, note: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
-        """Return the newest checkpoint that is whole, or None if there is none at all; damaged ones are noted."""
+        """Return the newest intact checkpoint, or None if there are no checkpoints; damaged ones are reported."""
         problems: list[str] = []
         for path in self._existing():
             try:
@@ -50,10 +50,10 @@ class Checkpoints:
                 problems.append(str(error))
                 continue
             for problem in problems:
-                note(f"{problem} The one before it, {path.name}, is used instead.")
+                note(f"{problem} The previous one, {path.name}, is used instead.")
             return state
         if problems:
-            raise TophitError(f"{problems[0]} There is none before it that is whole; delete it to start the run anew.")
+            raise TophitError(f"{problems[0]} No earlier one is intact; delete it to start the run again.")
         return None
 
     def _existing(self) -> list[Path]:
@@ -61,7 +61,7 @@ class Checkpoints:
         return [path for path in [self.path(), *older] if path.is_file()]
 
     def _age(self) -> None:
-        """Make each kept checkpoint one older; the last one keeps its name too, until the new one replaces it."""
+        """Make each kept checkpoint one older; the last one also keeps its name until the new one replaces it."""
         if not self.path().is_file() or self.keep < 2:
             return
         for age in range(self.keep - 1, 1, -1):
@@ -79,18 +79,18 @@ class Checkpoints:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Return a checkpoint's tensors and plain values; a file that is not as it was written is refused."""
+    """Return a checkpoint's tensors and plain values; a damaged file is an error."""
     try:
         problem = _problem_of(path)
         if problem is None:
             return torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises a handful of unrelated types for a damaged file
+    except Exception as error:  # torch raises various unrelated types for a damaged file
         problem = str(error)
     raise TophitError(f"The checkpoint {path} can't be read ({problem}).")
 
 
 def _problem_of(path: Path) -> str | None:
-    """Say what is wrong with a file by its checksum; None if nothing is."""
+    """Return what is wrong with a file according to its checksum, or None."""
     length = path.stat().st_size - _TAIL
     digest = hashlib.sha256()
     with path.open("rb") as file:
@@ -101,11 +101,11 @@ def _problem_of(path: Path) -> str | None:
         tail = file.read()
     if not tail.startswith(_MARK):
         return "it is cut off: its checksum is missing"
-    return None if tail == _MARK + digest.hexdigest().encode() else "its checksum is not that of its content"
+    return None if tail == _MARK + digest.hexdigest().encode() else "its checksum does not match its content"
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Say whether a write failed for want of space."""
+    """Return whether a write failed because the disk is full."""
     return error.errno in _FULL
 
 

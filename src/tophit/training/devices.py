@@ -1,7 +1,7 @@
 """The stepper of a recipe: its device, its precision, and the processes that torchrun started.
 
 Lightning Fabric finds devices and processes and sets up their communication and autocast. It takes two seconds to
-import, so a run in one process with float32, which needs none of it, does not import it.
+import, so a run in one process with float32, which does not need it, does not import it.
 """
 
 import atexit
@@ -22,7 +22,7 @@ _FABRIC_NAMES = {"bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
 def start_stepper(recipe: Recipe) -> Stepper:
-    """Return the stepper a recipe asks for; under torchrun, with all its processes joined."""
+    """Return the stepper a recipe asks for; under torchrun, connect all its processes."""
     device = choose_device(recipe.device)
     settings = {"chunk": recipe.batches.chunk, "clip": recipe.optimizer.clip}
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
@@ -34,7 +34,7 @@ def start_stepper(recipe: Recipe) -> Stepper:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     places = {"devices": 1 if device.index is None else [device.index]}
     if many:
-        _check_batch_norm(recipe, "with several processes each would have statistics of its own")
+        _check_batch_norm(recipe, "each process would have its own statistics")
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         places = {"devices": local, "num_nodes": int(os.environ["WORLD_SIZE"]) // local, "strategy": "ddp"}
     mixed = None
@@ -60,15 +60,15 @@ def _leave() -> None:
 
 
 def check_chunks(recipe: Recipe) -> None:
-    """Refuse chunks where they would not give the whole batch's gradients."""
+    """Raise if chunks would not give the whole batch's gradients."""
     if recipe.batches.chunk is not None:
-        _check_batch_norm(recipe, "chunks would have statistics of their own, counted twice", "batches.chunk: ")
+        _check_batch_norm(recipe, "each chunk would have its own statistics, counted twice", "batches.chunk: ")
 
 
 def _check_batch_norm(recipe: Recipe, reason: str, where: str = "") -> None:
     if recipe.embedder.trainable == "all" and not recipe.embedder.freeze_batch_norm:
         raise UsageError(
-            f"{where}BatchNorm that learns needs the whole batch at once ({reason}); "
+            f"{where}BatchNorm in training mode needs the whole batch at once ({reason}); "
             "set embedder.freeze_batch_norm to true."
         )
 
@@ -80,7 +80,7 @@ def choose_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        raise UsageError(f"The device '{name}' is not to be had here: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"The device '{name}' is not available here: {str(error).splitlines()[0]}") from error
 
 
 def on_first(stepper: Stepper, function: Callable[[], T]) -> T:

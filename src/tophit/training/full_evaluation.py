@@ -1,4 +1,4 @@
-"""Everything ``tophit evaluate`` measures of a model, and of another on the same images, and the files it writes."""
+"""Everything ``tophit evaluate`` measures for one model, or two on the same images, and the files it writes."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -29,9 +29,9 @@ from tophit.training.papers import drawn_gallery_metrics
 
 @dataclass(frozen=True)
 class FullEvaluation:
-    """The metrics of a model, those of another on the same queries if there is one, and what explains them.
+    """The metrics of a model, of a second one on the same queries if given, and the data behind them.
 
-    ``queries`` are the rows that searched, in the order of the values per query; ``items`` the rows that were searched.
+    ``queries`` are the query rows, in the order of the values per query; ``items`` the rows that were searched.
     """
 
     queries: list[ImageRow]
@@ -42,7 +42,7 @@ class FullEvaluation:
     worst: WorstQueries
     other: RetrievalMetrics | None
     differences: dict[str, PairedDifference]
-    test_sets: dict[str, dict[str, float]]  # of VehicleID's protocol, where the manifest names test sets
+    test_sets: dict[str, dict[str, float]]  # by VehicleID's protocol, if the manifest names test sets
 
 
 def evaluate_fully(
@@ -55,11 +55,11 @@ def evaluate_fully(
     rerank: Reranking | None = None,
     view: View | None = None,
 ) -> FullEvaluation:
-    """Measure an embedder, and another ``against`` which it is compared query by query, on rows of a manifest.
+    """Measure an embedder on rows of a manifest, and compare it query by query with the embedder ``against``.
 
-    ``metrics`` such as ``recall@100`` join the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
-    re-ranks the results of the model; it is then compared with itself without, unless there is another. Unreadable
-    images are noted in the view and left out for both models.
+    ``metrics`` such as ``recall@100`` are added to the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
+    re-ranks the model's results; without ``against``, they are compared with the results before re-ranking. Unreadable
+    images are reported in the view and left out for both models.
     """
     for name in metrics:
         parse_metric(name)  # a wrong name should fail before the images are embedded
@@ -86,13 +86,13 @@ def evaluate_fully(
 def embed_by_both(
     embedder: Embedder, part: Manifest, against: Embedder | None = None, view: View | None = None
 ) -> tuple[list[ImageRow], np.ndarray, np.ndarray | None]:
-    """Return the rows that could be read, and the vectors (rows, d) of them by either embedder.
+    """Return the readable rows, and their vectors (rows, d) from each embedder.
 
-    Unreadable images are noted in the view and left out for both.
+    Unreadable images are reported in the view and left out for both.
     """
     view, rows = view or View(), part.rows
     first = embed_rows(embedder, rows, view.track("Embedding"))
-    second = None if against is None else embed_rows(against, rows, view.track("Embedding by the other"))
+    second = None if against is None else embed_rows(against, rows, view.track("Embedding with the other model"))
     bad = first.bad | (second.bad if second else {})
     for row, reason in sorted(bad.items()):
         view.note(f"Skipped row {part.number(row)}: {reason}")
@@ -104,14 +104,14 @@ def embed_by_both(
 def metric_differences(
     first: RetrievalMetrics, second: RetrievalMetrics, labels: np.ndarray
 ) -> dict[str, PairedDifference]:
-    """Return for each metric the paired difference of two models over the same queries of these labels (queries,)."""
+    """Return for each metric the paired difference of two models over the same queries, with labels (queries,)."""
     if np.isnan(first["mAP"]):
         return {}
     return {name: paired_difference(first.per_query[name], second.per_query[name], labels) for name in first}
 
 
 def write_evaluation(evaluation: FullEvaluation, folder: str | Path) -> None:
-    """Write ``evaluation.json`` and ``per_query.parquet`` (a row a query, a column a metric) into a folder."""
+    """Write ``evaluation.json`` and ``per_query.parquet`` (one row per query, one column per metric) into a folder."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -130,7 +130,7 @@ def write_evaluation(evaluation: FullEvaluation, folder: str | Path) -> None:
 
 
 def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
-    """Return an evaluation as plain values; what is not a number, such as a mean over no query, is null."""
+    """Return an evaluation as plain values; NaN, such as a mean over no queries, becomes null."""
     answer: dict[str, Any] = {
         "queries": len(evaluation.queries),
         "metrics": evaluation.metrics,
@@ -167,6 +167,6 @@ def _worst_as_json(evaluation: FullEvaluation, found: Any) -> dict[str, Any]:
 
 
 def _vectors_of(embedded: EmbeddedRows, kept: Sequence[int]) -> np.ndarray:
-    """Return the vectors of the rows with these numbers, which all could be read."""
+    """Return the vectors of the rows with these numbers, all of which must be readable."""
     place = {number: i for i, number in enumerate(embedded.rows)}
     return embedded.vectors[[place[number] for number in kept]]

@@ -12,18 +12,18 @@ from tophit.errors import UsageError
 from tophit.recipe import Recipe
 from tophit.training.run import Run
 
-_CURVE_SECONDS = 0.1  # between two points of a curve; more can't be seen, and writing them costs fast steps 2%
+_CURVE_SECONDS = 0.1  # between two points of a curve; more are not visible, and writing them slows fast steps by 2%
 
 
 class Sink(Protocol):
-    """Somewhere that numbers of a step go."""
+    """A destination for the numbers of a step."""
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        """Take the numbers of a step, logged at a time (seconds since 1970)."""
+        """Accept the numbers of a step, logged at a time (seconds since 1970)."""
         ...
 
     def flush(self) -> None:
-        """Pass on what was taken."""
+        """Write out what was accepted."""
         ...
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class Log:
         self._written = time.monotonic()
 
     def write(self, step: int, values: dict[str, Any]) -> None:
-        """Append one line; numbers also go to the other places."""
+        """Append one line; numbers also go to the other destinations."""
         self._waiting.append((step, time.time(), values))
         if time.monotonic() - self._written >= 1:
             self._pass_on()
@@ -62,7 +62,7 @@ class Log:
         self._written = time.monotonic()
 
     def flush(self) -> int:
-        """Write through to the disk and return the log's length in bytes."""
+        """Flush to the disk and return the log's length in bytes."""
         self._pass_on()
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -71,7 +71,7 @@ class Log:
         return self._file.tell()
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files and destinations."""
         try:
             self._pass_on()
         finally:
@@ -81,19 +81,17 @@ class Log:
 
 
 class _TensorBoard:
-    """Event files: an event has all numbers of a step. Of fast steps some are left out; metrics.jsonl has them all."""
+    """Event files: one event has all numbers of a step. Some fast steps are left out; metrics.jsonl has them all."""
 
     def __init__(self, folder: Path, recipe: Recipe, step: int) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         events: Any = event_pb2
-        summaries: Any = summary_pb2  # generated modules, whose names no type checker knows
+        summaries: Any = summary_pb2  # generated modules, whose names type checkers don't know
         self._event, self._summary = events.Event, summaries.Summary
         self._writer = EventFileWriter(str(folder / "tensorboard"), max_queue_size=10_000)  # steps never wait for it
-        start = events.SessionLog(
-            status=events.SessionLog.START
-        )  # what a stopped process wrote from here on is not to be shown
+        start = events.SessionLog(status=events.SessionLog.START)  # hides what a stopped process wrote from here on
         self._writer.add_event(events.Event(wall_time=time.time(), step=step + 1, session_log=start))
         self._next = 0.0
 
@@ -113,7 +111,7 @@ class _TensorBoard:
 
 
 class _MLflow:
-    """A run of MLflow, where its environment says; a resumed run goes on in the same one."""
+    """An MLflow run, configured by its environment variables; a resumed run continues in the same one."""
 
     def __init__(self, folder: Path, recipe: Recipe, step: int) -> None:
         self._mlflow = _import("mlflow")
@@ -125,18 +123,18 @@ class _MLflow:
             self._mlflow.log_params(_flat(recipe.model_dump(mode="json")))
 
     def write(self, step: int, seconds: float, values: dict[str, float]) -> None:
-        # MLflow refuses '@' in names.
+        # MLflow rejects '@' in names.
         self._mlflow.log_metrics({name.replace("@", "_at_"): value for name, value in values.items()}, step=step)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
         self._mlflow.end_run()
 
 
 class _WandB:
-    """A run of Weights & Biases in the project 'tophit', unless its environment says otherwise."""
+    """A Weights & Biases run in the project 'tophit', unless its environment variables say otherwise."""
 
     def __init__(self, folder: Path, recipe: Recipe, step: int) -> None:
         wandb = _import("wandb")
@@ -149,7 +147,7 @@ class _WandB:
         self._run.log(values, step=step)
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: nothing is buffered."""
 
     def close(self) -> None:
         self._run.finish()

@@ -1,4 +1,4 @@
-"""The training loop: epochs of steps, evaluations, checkpoints; interrupted anywhere, it continues exactly."""
+"""The training loop: epochs of steps, evaluations, checkpoints; if interrupted anywhere, it continues exactly."""
 
 import math
 import shlex
@@ -36,10 +36,10 @@ _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
 
 def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> dict[str, Any]:
-    """Train by a recipe into a new run folder and return its result: metrics on validation and test classes."""
+    """Train with a recipe in a new run folder and return its result: metrics on validation and test classes."""
     run = Run(Path(folder))
     if run.checkpoint_path.exists():
-        raise UsageError(f"{folder} holds a run already; continue it with --resume {folder}, or name another folder.")
+        raise UsageError(f"{folder} already holds a run; continue it with --resume {folder}, or name another folder.")
     return _Training(run, recipe, view or View()).run_to_end()
 
 
@@ -52,7 +52,7 @@ def resume(folder: str | Path, view: View | None = None) -> dict[str, Any]:
 
 @dataclass
 class _Position:
-    """Where a run stands; saved in every checkpoint."""
+    """How far a run has got; saved in every checkpoint."""
 
     step: int = 0
     epoch: int = 0
@@ -105,7 +105,7 @@ class _Training:
         classes, images = len(set(self.selection.labels)), len(self.selection)
         if self.selects and self.recipe.evaluation.select_on == "test":
             self.view.note(
-                f"The best epoch is chosen on the {classes} test classes: what is then measured on them is optimistic."
+                f"The best epoch is chosen on the {classes} test classes, so the results on them are optimistic."
             )
         elif self.selects:
             self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
@@ -134,7 +134,7 @@ class _Training:
             if not self.run.checkpoint_path.is_file():
                 raise
             raise self._interrupted() from None
-        except RuntimeError as error:  # a worker's end is told by a signal, wherever the training is
+        except RuntimeError as error:  # a worker's end is reported by a signal, at any point in training
             meaning = explained(error)
             if meaning is error:
                 raise
@@ -154,7 +154,7 @@ class _Training:
         try:
             if self.log is not None:
                 self.log.close()
-        except OSError:  # a full disk was told already, or costs a log its last lines
+        except OSError:  # a full disk was reported already, or loses only the log's last lines
             pass
 
     def _is_patience_over(self) -> bool:
@@ -225,7 +225,7 @@ class _Training:
         )
 
     def _where_and_what(self, batch: TrainingBatch) -> str:
-        """Return what one needs to look into a step that failed: the last checkpoint and the batch's images."""
+        """Return what is needed to investigate a failed step: the last checkpoint and the batch's images."""
         files = self.source.paths(batch.rows)
         shown = ", ".join(str(path) for path in files[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
         return f"{self._last_checkpoint()} The batch's images: {shown}"
@@ -239,7 +239,7 @@ class _Training:
         recipe = self.recipe
         learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
         if self.embedder.training and learns == self.backbone_learns:
-            return  # as it was: hundreds of modules are not set again for an epoch of a few steps
+            return  # unchanged: avoids setting hundreds of modules again for an epoch of a few steps
         self.backbone_learns = learns
         self.embedder.backbone.requires_grad_(learns)
         self.embedder.train()
@@ -250,7 +250,7 @@ class _Training:
                 module.requires_grad_(learns and not recipe.embedder.freeze_batch_norm_weights)
 
     def _evaluate(self) -> None:
-        """Measure on the classes that select, and keep the embedder if it is the best so far (or there are none)."""
+        """Measure on the selection classes, and keep the embedder if it is the best so far (or there are none)."""
         position = self.position
         if not self.selects:
             position.best_epoch = position.epoch
@@ -266,7 +266,7 @@ class _Training:
             self.log.write(position.step, {"epoch": position.epoch, **{f"{part}/{k}": v for k, v in metrics.items()}})
         self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
         position.worse += 1
-        if metrics[name] >= position.best_value:  # of equals the later one, which has learned more
+        if metrics[name] >= position.best_value:  # of equal values keep the later, which has learned more
             position.worse = 0 if metrics[name] > position.best_value else position.worse
             position.best_value, position.best_epoch = metrics[name], position.epoch
             self._keep_best()
@@ -289,7 +289,7 @@ class _Training:
             result["optimistic"] = "the best epoch was chosen on the test classes"
         if position.epoch < self.recipe.schedule.epochs:
             result["stopped_early"] = position.epoch
-        on_first(self.stepper, lambda: None)  # the best embedder is whole before others read it
+        on_first(self.stepper, lambda: None)  # the best embedder is complete before other processes read it
         result |= count_centres(self.run.folder)
         test = self.rows.test
         result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
@@ -301,12 +301,12 @@ class _Training:
         return result
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
-        """Measure an embedder on the test classes; nothing if no class has two images."""
+        """Measure an embedder on the test classes; return nothing if no class has two images."""
         if not has_pairs(test) or not self.recipe.evaluation.test:
             return {metrics_name: {}, intervals_name: {}}
         embedded = shared_embeddings(self.stepper, embedder, test.rows, self.view.track("Test"))
         for row, reason in embedded.bad.items():
-            # Once the training is done, a bad test image must not cost its result.
+            # Once training is done, a bad test image must not lose its result.
             self.bad.add(test.number(row), reason, enforce=False)
 
         def measure() -> dict[str, Any]:
@@ -335,7 +335,7 @@ class _Training:
         learned = _learned_state(self.embedder)
         if not all(bool(value.isfinite().all()) for value in learned.values()):
             raise TophitError(
-                f"The weights are no longer finite numbers at step {self.position.step}: training diverged; lower the "
+                f"The weights became infinite or NaN at step {self.position.step}: training diverged; lower the "
                 f"learning rates. {self._last_checkpoint()}"
             )
         device = self.embedder.device
@@ -360,8 +360,8 @@ class _Training:
             return 0
         if state["data"] != self.rows.digest():
             raise TophitError(
-                f"The images or labels of {self.rows.whole.source} are not those that the run in {self.run.folder} "
-                "began with, so it can't be continued; put them back, or start a new run."
+                f"The images or labels of {self.rows.whole.source} have changed since the run in {self.run.folder} "
+                "began, so it can't be continued; restore them, or start a new run."
             )
         self.position = _Position(**state["position"])
         self.embedder.load_state_dict(state["embedder"], strict=False)
@@ -377,6 +377,6 @@ class _Training:
 
 
 def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
-    """Return the weights that training changes: a frozen backbone is built again from the recipe."""
+    """Return the weights that training changes: a frozen backbone is rebuilt from the recipe."""
     state = embedder.state_dict()
     return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}

@@ -1,4 +1,4 @@
-"""How weights move: the optimizer of a recipe, its learning rates, and a moving average of the weights."""
+"""How weights are updated: the optimizer of a recipe, its learning rates, and a moving average of the weights."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tophit.recipe.sections import Schedule
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
     """Return the optimizer with the groups backbone (if it is trainable), head and the loss's own parameters."""
-    head = nn.ModuleList([embedder.head, embedder.pooling])  # a pooling's learned power moves with the head
+    head = nn.ModuleList([embedder.head, embedder.pooling])  # a pooling's learned power uses the head's rate
     sections = [(head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
     if recipe.embedder.trainable == "all":
         sections.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
@@ -30,14 +30,14 @@ def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch
 
 
 def learning_rate_factor(decay: str, progress: float) -> float:
-    """Return the factor on every learning rate at a share of all steps: 1 to 0 along a cosine, or always 1."""
+    """Return the factor on every learning rate after a share of all steps: 1 to 0 along a cosine, or always 1."""
     return 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1.0
 
 
 def rate_factor(schedule: Schedule, step: int, steps_per_epoch: int) -> float:
     """Return the factor on every learning rate at a step, from 0.
 
-    In the warm-up, of W steps, it is multiplied by (step + 1) / W.
+    During the W steps of warm-up it is multiplied by (step + 1) / W.
     """
     epoch = step // steps_per_epoch
     if schedule.decay == "step":
@@ -65,12 +65,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Move the average towards the weights as they are now."""
+        """Move the average towards the current weights."""
         torch._foreach_lerp_(self.average, self._weights, 1 - self.decay)  # pyright: ignore[reportPrivateImportUsage]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the average into the module, for evaluating and saving, and afterwards the weights again."""
+        """Put the average into the module, for evaluating and saving, and restore the weights afterwards."""
         weights = [weight.detach().clone() for weight in self._weights]
         self._fill(self.average)
         try:

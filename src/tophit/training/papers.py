@@ -1,4 +1,4 @@
-"""What a finished run is measured by besides the usual metrics: named test sets, clusters, and its paper's numbers."""
+"""What a finished run measures besides the usual metrics: named test sets, clusters, and its paper's numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from tophit.evaluation import clustering_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.recipe import Recipe
 
-_COLUMN = "test_sets"  # of a manifest: the names, separated by blanks, of the test sets an image belongs to
+_COLUMN = "test_sets"  # manifest column: the names, separated by blanks, of the test sets an image belongs to
 _DRAWS = 10
 
 
@@ -22,10 +22,10 @@ def wanted_metrics(recipe: Recipe) -> list[str]:
 
 
 def drawn_gallery_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], seed: int = 0) -> dict[str, dict[str, float]]:
-    """Return the metrics of each test set that the manifest's column ``test_sets`` names; none without that column.
+    """Return the metrics of each test set named in the manifest's column ``test_sets``; none without that column.
 
-    As VehicleID's protocol says: one random image of every class is the gallery, the others search it; the mean of ten
-    draws. ``vectors`` (N, d) are of ``rows`` (N).
+    Follows VehicleID's protocol: one random image of every class is the gallery, the others are queries; the mean of
+    ten draws. ``vectors`` (N, d) belong to ``rows`` (N).
     """
     members: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -43,17 +43,19 @@ def drawn_gallery_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], seed: i
 
 
 def cluster_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], column: str | None, seed: int) -> dict[str, float]:
-    """Return NMI and F1 of k-means against a column: the labels, or metadata of that name."""
+    """Return NMI and F1 of k-means against a column: the labels, or a metadata column."""
     if column is None:
         return {}
     values = [row.label if column == "label" else row.metadata.get(column) for row in rows]
     if None in values:
-        raise UsageError(f"evaluation.clusters: the test rows have no column '{column}'.")
+        raise UsageError(
+            f"evaluation.clusters: the test rows have no column '{column}'; use label or a metadata column."
+        )
     return clustering_metrics(vectors, [str(value) for value in values], seed=seed)
 
 
 def beside_paper(recipe: Recipe, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the paper's metrics, in percent, each with the run's own; nothing if the recipe names none."""
+    """Return the paper's metrics, in percent, each with the run's own; nothing if the recipe has none."""
     paper = recipe.paper
     if not paper.metrics:
         return {}

@@ -1,4 +1,4 @@
-"""The proxies of a run: saved beside its best embedder with the names of their classes, and counted as centres."""
+"""The proxies of a run: saved with its best embedder and the names of their classes, and counted as centres."""
 
 import json
 from collections import Counter
@@ -26,12 +26,12 @@ class Proxies:
     vectors: np.ndarray
 
     def centres(self, distance: float = MERGE_DISTANCE) -> np.ndarray:
-        """Return for each proxy (C, K) its centre: the number of the first proxy of its class merged with it."""
+        """Return the centre of each proxy (C, K): the number of the first proxy of its class that it merged with."""
         return merged_centres(torch.from_numpy(self.vectors), distance).numpy()
 
 
 def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
-    """Write the proxies of a loss into the folder of an embedder; a loss without any writes nothing."""
+    """Write the proxies of a loss into an embedder's folder; write nothing for a loss without proxies."""
     from safetensors.torch import save_file
 
     if not isinstance(loss, ProxyLoss):
@@ -43,12 +43,12 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
 
 
 def has_proxies(run: str | Path) -> bool:
-    """Say whether a run's best embedder has proxies."""
+    """Return whether a run's best embedder has proxies."""
     return (Path(run) / "best" / _FILE).is_file()
 
 
 def load_proxies(run: str | Path) -> Proxies:
-    """Return the proxies that belong to the best embedder of a run; ``run`` is its folder, or the embedder's."""
+    """Return the proxies of a run's best embedder; ``run`` is the run's folder or the embedder's."""
     from safetensors import safe_open
 
     for path in (Path(run) / "best" / _FILE, Path(run) / _FILE):
@@ -56,14 +56,14 @@ def load_proxies(run: str | Path) -> Proxies:
             with safe_open(path, "np") as file:
                 return Proxies(json.loads(file.metadata()["classes"]), file.get_tensor("proxies"))
     if not Path(run).is_dir():
-        raise UsageError(f"There is no folder {run}; give a run's folder or its embedder's.")
+        raise UsageError(f"There is no folder {run}; give the folder of a run or of its embedder.")
     raise UsageError(f"There are no proxies in {run}: its loss has none, or it has not evaluated an epoch yet.")
 
 
 def count_centres(run: Path) -> dict[str, Any]:
     """Return how many distinct centres each class of a run kept, as its result's ``centres``; nothing if K = 1.
 
-    Proxies closer than the merge distance, or joined by a chain of such, are one centre.
+    Proxies closer than the merge distance, or joined by a chain of such proxies, are one centre.
     """
     if not has_proxies(run):
         return {}
@@ -81,6 +81,6 @@ def describe_centres(centres: dict[str, Any]) -> str:
     counts = sorted(Counter(centres["kept"].values()).items())
     found = ", ".join(f"{number} in {classes} classes" for number, classes in counts)
     return (
-        f"Distinct centres of the {centres['proxies_per_class']} proxies a class, those closer than "
-        f"{centres['merge_distance']} merged: {found}; result.json has each class's."
+        f"Distinct centres of the {centres['proxies_per_class']} proxies per class, merging those closer than "
+        f"{centres['merge_distance']}: {found}; result.json has the number for each class."
     )

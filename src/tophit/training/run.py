@@ -35,9 +35,9 @@ class Run:
         return run
 
     def begin(self, recipe: Recipe) -> None:
-        """Make the folder, save the recipe in it, and remove what a killed process left half written.
+        """Make the folder, save the recipe in it, and remove files that a killed process left unfinished.
 
-        The data is named by its whole path, so that the run can be resumed and evaluated from any folder.
+        The recipe names the data by its absolute path, so that the run can be resumed and evaluated from any folder.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         for leftover in self.folder.glob(f".{self.checkpoint_path.name}.*"):
@@ -67,7 +67,7 @@ class Run:
 
     @property
     def per_query_path(self) -> Path:
-        """Every test query's metrics, if the recipe keeps them."""
+        """The metrics of every test query, if the recipe saves them."""
         return self.folder / "per_query.npz"
 
     def recipe(self) -> Recipe:
@@ -75,7 +75,7 @@ class Run:
         return read_recipe(self.recipe_path)
 
     def result(self) -> dict[str, Any] | None:
-        """Return what the finished run measured, or None if it has not finished."""
+        """Return the result of a finished run, or None if it has not finished."""
         path = self.folder / "result.json"
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
@@ -103,16 +103,16 @@ class Run:
             return [(int(row), reason) for row, reason in list(csv.reader(file))[1:]]
 
     def save_checkpoint(self, state: dict[str, Any], keep: int = 1) -> None:
-        """Write a checkpoint and keep so many of the last ones."""
+        """Write a checkpoint and keep the last ``keep`` of them."""
         Checkpoints(self.folder, keep).save(state)
 
     def load_checkpoint(self, note: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
-        """Return the last whole checkpoint's tensors and plain values, or None if there is none."""
+        """Return the tensors and plain values of the last intact checkpoint, or None if there is none."""
         return Checkpoints(self.folder).load(note)
 
 
 def data_of_run(model: str, data: str) -> Manifest:
-    """Open data for a model; for a run with its own split, so that no class it learned is taken for a test class."""
+    """Open data for a model; for a run, use the run's split, so that no class it learned counts as a test class."""
     run = Run(Path(model))
     if not run.recipe_path.is_file():
         return open_data(data)
@@ -122,7 +122,7 @@ def data_of_run(model: str, data: str) -> Manifest:
 
 
 def learned_images(model: str, rows: Sequence[ImageRow]) -> int:
-    """Return how many of the rows a run learned from or chose its best epoch on; 0 for a model that is no run."""
+    """Return how many of the rows a run learned from or chose its best epoch on; 0 for a model that is not a run."""
     run = Run(Path(model))
     if not run.recipe_path.is_file():
         return 0
@@ -135,8 +135,8 @@ def learned_images(model: str, rows: Sequence[ImageRow]) -> int:
 
 
 def advantage_of(model: str, rows: Sequence[ImageRow]) -> str | None:
-    """Return a sentence of warning if a run learned some of the rows that it is measured on; else None."""
+    """Return a warning if a run learned from some of the rows that it is measured on, else None."""
     learned = learned_images(model, rows)
     if not learned:
         return None
-    return f"{model} learned from {learned:,} of these {len(rows):,} images, an advantage that it lacks elsewhere."
+    return f"{model} learned from {learned:,} of these {len(rows):,} images, so its results on them are optimistic."

@@ -1,4 +1,4 @@
-"""What a run learns from and is measured on: the rows of its manifest, split, merged and checked."""
+"""The rows that a run learns from and is measured on: split, merged and checked."""
 
 import hashlib
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
 
 
 def has_pairs(manifest: Manifest) -> bool:
-    """Say whether there is anything to find: a class with two images."""
+    """Return whether there is anything to find: a class with two images."""
     return len(manifest) > len(set(manifest.labels))
 
 
@@ -49,7 +49,7 @@ def _training_rows(manifest: Manifest) -> Manifest:
     train = manifest.where("train")
     if len(set(train.labels)) < 2:
         raise TophitError(
-            f"{manifest.source}: training needs images of at least two classes in the split 'train', "
-            f"there are {len(set(train.labels))} (rows without a split are for testing)."
+            f"{manifest.source}: training needs images of at least two classes in the split 'train', but there are "
+            f"{len(set(train.labels))} (rows without a split are for testing)."
         )
     return train

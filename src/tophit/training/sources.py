@@ -1,6 +1,6 @@
 """Where a training step's inputs come from: images read again each epoch, or cached features of a frozen backbone.
 
-Rows are embedded by all processes together: each takes a block, all get the whole, the same as of one process.
+All processes embed rows together: each embeds a block, and all get the whole result, the same as from one process.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tophit.models.runtimes import Features
 from tophit.progress import Progress
 from tophit.recipe import Recipe
 
-_BATCH = 64  # blocks are whole batches of the loader, so that every image is computed beside the same others
+_BATCH = 64  # blocks are whole batches of the loader, so that every image is always computed in the same batch
 MakeSampler = Callable[[Sequence[int]], BatchSampler]
 
 
@@ -39,15 +39,15 @@ class BadImages:
         self.reasons: dict[int, str] = {}
 
     def add(self, row: int, reason: str, enforce: bool = True) -> None:
-        """Note the image in a row of the manifest (from 1), once; too many of them raise, if that is enforced."""
+        """Report the image in a row of the manifest (from 1), once; if ``enforce``, raise when there are too many."""
         if row in self.reasons:
             return
         self.reasons[row] = reason
         self.note(f"Skipped an unreadable image, row {row}: {reason}")
         if enforce and len(self.reasons) > self.limit:
             raise TophitError(
-                f"More unreadable images than data.max_bad_images allows ({self.limit}). See all of them with "
-                "'tophit data check', mend or remove them, or allow more with --set data.max_bad_images=N."
+                f"More unreadable images than data.max_bad_images allows ({self.limit}). List all of them with "
+                "'tophit data check', fix or remove them, or allow more with --set data.max_bad_images=N."
             )
 
 
@@ -71,7 +71,7 @@ class Source(Protocol):
         ...
 
     def validation_vectors(self) -> EmbeddedRows:
-        """Embed the validation rows with the embedder as it is now."""
+        """Embed the validation rows with the current embedder."""
         ...
 
     def paths(self, rows: torch.Tensor) -> list[Path]:
@@ -79,20 +79,20 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """End what still runs for the source."""
+        """Stop what is still running for the source."""
         ...
 
 
 def row_batches(sampler: BatchSampler, epoch: int, first: int) -> Iterator[list[int]]:
-    """Yield the rows of an epoch's batches from number ``first`` on, each drawn when it is asked for."""
+    """Yield the rows of an epoch's batches from number ``first`` on, each drawn on demand."""
     sampler.epoch = epoch
-    if is_stream(sampler):  # its state stands at ``first`` already
+    if is_stream(sampler):  # its state is already at ``first``
         return islice(sampler, len(sampler) - first)
     return islice(sampler, first, None)
 
 
 def is_stream(sampler: BatchSampler) -> bool:
-    """Say whether a sampler's batches depend on what was learned before them, so that none is drawn ahead."""
+    """Return whether a sampler's batches depend on what was learned before, so that none may be drawn ahead."""
     return getattr(sampler, "is_stream", False)
 
 
@@ -152,7 +152,7 @@ class FeatureSource:
         return [self.files[row] for row in rows.tolist()]
 
     def close(self) -> None:
-        """Do nothing: there are no processes to end."""
+        """Do nothing: there are no processes to stop."""
 
 
 class ImageSource:
@@ -209,7 +209,7 @@ class ImageSource:
         if not is_stream(self.sampler):
             yield from self.loader.read([self.stepper.part_of(batch) for batch in rows], epoch)
             return
-        # A batch may depend on what was learned from the one before, so none is read ahead: threads share each batch.
+        # A batch may depend on what was learned from the previous one, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
                 drawn = getattr(self.sampler, "drawn", epoch)  # a representative gets a new random view in every batch
@@ -234,7 +234,7 @@ class ImageSource:
         return [self.train.rows[row].path for row in rows.tolist()]
 
     def close(self) -> None:
-        """End the processes that read, and give the cache's memory back."""
+        """Stop the processes that read images, and release the cache's memory."""
         self.loader.close()
         if self.cache is not None:
             self.cache.close()

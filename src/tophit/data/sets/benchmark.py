@@ -1,4 +1,4 @@
-"""Benchmark sets: what is known of each, and the one way to read them from an original archive."""
+"""Benchmark sets: what is known about each, and the one way to read them from an original archive."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Reader = Callable[[Path, bool], list[ImageRow]]
 
 @dataclass(frozen=True)
 class Count:
-    """How many classes and images a part has; a part that is not ``strict`` may differ, with a note."""
+    """How many classes and images a part has; if it is not ``strict``, a difference only gives a note."""
 
     part: str
     classes: int
@@ -29,7 +29,7 @@ class BenchmarkSet:
     """A set: where it comes from, what to expect, and how it is read.
 
     ``read(root, boxes)`` returns all rows that the set's lists name, whether their files exist or not. ``marker`` is
-    a file, relative to the set's folder, by which that folder is found in or one level below the user's.
+    a file, relative to the set's folder, that identifies this folder: the one the user names or one directly below it.
     """
 
     name: str
@@ -64,12 +64,12 @@ def set_named(name: str) -> BenchmarkSet:
 def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = False) -> Manifest:
     """Return the manifest of a benchmark set, unpacked in or directly below ``root``, with its standard split.
 
-    Missing images, and counts other than those published, are errors; with ``partial`` the images that are there are
-    taken. ``boxes`` crops every image to its object, where the set has boxes.
+    Missing images, and counts other than those published, are errors; with ``partial`` the images that exist are
+    used. ``boxes`` crops every image to its object, where the set has boxes.
     """
     chosen = set_named(name)
     if boxes and not chosen.boxes:
-        raise UsageError(f"{chosen.title} has no boxes.")
+        raise UsageError(f"{chosen.title} has no boxes; leave out --boxes (data.boxes in a recipe).")
     folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
     rows = chosen.read(folder, boxes)
     there = [row for row in rows if os.path.isfile(row.path)]
@@ -78,18 +78,18 @@ def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = F
     differences = count_differences(chosen.counts, rows, strict=True)
     if differences and not partial:
         raise TophitError(
-            f"{chosen.title} in {folder} is not the whole set. {'. '.join(differences)}. "
-            "To go on with what is there: --partial, or data.partial=true in a recipe."
+            f"{chosen.title} in {folder} is not complete. {'. '.join(differences)}. "
+            "To continue with the images that are there: --partial, or data.partial=true in a recipe."
         )
     return Manifest(tuple(there), str(folder))
 
 
 def _missing_images(chosen: BenchmarkSet, rows: list[ImageRow], there: list[ImageRow], partial: bool) -> TophitError:
     first = next(row.path for row in rows if not os.path.isfile(row.path))
-    hint = "" if partial else " To go on without them: --partial, or data.partial=true in a recipe."
+    hint = "" if partial else " To continue without them: --partial, or data.partial=true in a recipe."
     return TophitError(
         f"{chosen.title}: {len(rows) - len(there):,} of {len(rows):,} images are missing, the first is {first}. "
-        f"They come with {chosen.archives}.{hint}"
+        f"They are in {chosen.archives}.{hint}"
     )
 
 
@@ -103,7 +103,7 @@ def rows_of_part(rows: Sequence[ImageRow], part: str) -> list[ImageRow]:
 
 
 def count_parts(wanted: Sequence[Count], rows: Sequence[ImageRow]) -> list[Count]:
-    """Return the same parts with what the rows have of them."""
+    """Return the same parts with the classes and images counted in the rows."""
     found = []
     for count in wanted:
         part = rows_of_part(rows, count.part)
@@ -112,7 +112,7 @@ def count_parts(wanted: Sequence[Count], rows: Sequence[ImageRow]) -> list[Count
 
 
 def count_differences(wanted: Sequence[Count], rows: Sequence[ImageRow], strict: bool) -> list[str]:
-    """Return a phrase for every strict (or every other) part that differs from what is published."""
+    """Return a phrase for every part whose counts differ from the published ones, of the strict parts or the others."""
     return [
         f"{found.part}: {found.classes:,} classes, {found.images:,} images; "
         f"published: {count.classes:,} classes, {count.images:,} images"

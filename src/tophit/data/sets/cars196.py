@@ -1,4 +1,4 @@
-"""Cars196 (Stanford Cars). Classes 1 to 98 are for training, 99 to 196 for testing, whatever the devkit's own split."""
+"""Cars196 (Stanford Cars). Classes 1 to 98 are for training, 99 to 196 for testing; the devkit's split is ignored."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def cars196(root: Path, boxes: bool) -> list[ImageRow]:
     names = _class_names(_load(meta))
     rows = []
     for path, folder in ((train, "cars_train"), (test, "cars_test")):
-        # Some copies of the archives nest the folder in one of the same name.
+        # Some copies of the archives nest the folder inside another of the same name.
         images = first_existing(root, f"{folder}/{folder}", folder, archive=f"{folder}.tgz")
         for each in _annotations(_load(path), path.name):
             rows.append(_row(images / str(each.fname), each, names, boxes))

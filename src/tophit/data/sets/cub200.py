@@ -37,7 +37,7 @@ def cub200(root: Path, boxes: bool) -> list[ImageRow]:
 
 
 def _boxes(path: Path) -> dict[str, Box]:
-    """Return id to box; the file has left, top, width, height."""
+    """Return the box of each image id; the file has left, top, width, height."""
     found: dict[str, Box] = {}
     for image, *values in table(path, 5, _ARCHIVE):
         left, top, width, height = numbers(values, path)

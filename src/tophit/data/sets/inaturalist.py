@@ -22,7 +22,7 @@ _JSON = "{0}2018.json.tar.gz"
     counts=(Count("train", 5_690, 325_846), Count("test", 2_452, 136_093)),
 )
 def inaturalist(root: Path, boxes: bool) -> list[ImageRow]:
-    """Follow the split's lines, paths such as train_val2018/Aves/3007/NAME.jpg; labels come from the annotations."""
+    """Read the split's lines, paths such as train_val2018/Aves/3007/NAME.jpg; labels come from the annotations."""
     species_of, names = _annotations(root)
     rows = []
     for split in ("train", "test"):
@@ -37,13 +37,13 @@ def inaturalist(root: Path, boxes: bool) -> list[ImageRow]:
 
 
 def _annotations(root: Path) -> tuple[dict[str, int], dict[int, str]]:
-    """Return file to species and species to name, of both annotation files."""
+    """Return the species of each file and the name of each species, from both annotation files."""
     species_of: dict[str, int] = {}
     names: dict[int, str] = {}
     for part in ("train", "val"):
         path = root / f"{part}2018.json"
         if not path.is_file():
-            raise TophitError(f"Missing: {path}. It comes with {_JSON.format(part)}.")
+            raise TophitError(f"Missing: {path}. It is in {_JSON.format(part)}.")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             file_of = {image["id"]: image["file_name"] for image in content["images"]}

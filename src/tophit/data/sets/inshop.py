@@ -30,16 +30,18 @@ def inshop(root: Path, boxes: bool) -> list[ImageRow]:
     rows = []
     for name, item, part in table(listed, 3, _ARCHIVE, skip=_HEADER):
         if part not in _PARTS:
-            raise TophitError(f"{listed}: '{part}' is none of {', '.join(_PARTS)}.")
+            raise TophitError(f"{listed}: '{part}' must be one of {', '.join(_PARTS)}.")
         rows.append(ImageRow(images / name, item, *_PARTS[part], box=box_of.get(name)))
     expected = listed.read_text(encoding="utf-8-sig").split(maxsplit=1)[0]
     if number(expected, listed, "its first line") != len(rows):
-        raise TophitError(f"{listed}: its first line says {expected} images, it lists {len(rows)}; it is cut short.")
+        raise TophitError(
+            f"{listed}: the first line says {expected} images, but it lists {len(rows)}; it is incomplete."
+        )
     return rows
 
 
 def _boxes(root: Path) -> dict[str, Box]:
-    """Return image to box; lines are name, kind of clothes, pose, x1, y1, x2, y2."""
+    """Return the box of each image; lines are name, kind of clothes, pose, x1, y1, x2, y2."""
     path = first_existing(root, "Anno/list_bbox_inshop.txt", "list_bbox_inshop.txt", archive=_ARCHIVE)
     found: dict[str, Box] = {}
     for name, _, _, *corners in table(path, 7, _ARCHIVE, skip=_HEADER):

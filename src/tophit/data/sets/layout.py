@@ -22,26 +22,26 @@ def find_folder(root: str | Path, marker: str, title: str, archives: str) -> Pat
     wanted = " or ".join(str(root / name) for name in markers)
     raise TophitError(
         f"{title}: there is no {wanted} (nor in a folder directly below {root}). "
-        f"It comes with {archives}; unpack that here, or give the folder it was unpacked into."
+        f"It is in {archives}; unpack that here, or give the folder it was unpacked into."
     )
 
 
 def first_existing(folder: Path, *names: str, archive: str) -> Path:
-    """Return the first of several possible places of a file or folder; none is an error that lists them."""
+    """Return the first path that exists of several possible ones; if none does, raise an error that lists them."""
     for name in names:
         if (folder / name).exists():
             return folder / name
     places = " or ".join(str(folder / name) for name in names)
-    raise TophitError(f"Missing: {places}. It comes with {archive}.")
+    raise TophitError(f"Missing: {places}. It is in {archive}.")
 
 
 def table(path: Path, columns: int, archive: str, skip: int = 0) -> Iterator[list[str]]:
     """Yield the lines of a text table as fields separated by blanks; the last field keeps its blanks.
 
-    Windows line ends, empty lines and a byte order mark are passed over, as are the first ``skip`` lines.
+    Windows line ends, empty lines, a byte order mark and the first ``skip`` lines are ignored.
     """
     if not path.is_file():
-        raise TophitError(f"Missing: {path}. It comes with {archive}.")
+        raise TophitError(f"Missing: {path}. It is in {archive}.")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -56,15 +56,15 @@ def table(path: Path, columns: int, archive: str, skip: int = 0) -> Iterator[lis
 
 
 def number(text: str, path: Path, what: str) -> int:
-    """Return a whole number of a table; anything else is an error that names the file."""
+    """Return a whole number from a table; anything else is an error that names the file."""
     try:
         return int(text)
     except ValueError:
-        raise TophitError(f"{path}: {what} is a whole number, not '{text}'.") from None
+        raise TophitError(f"{path}: {what} must be a whole number, not '{text}'.") from None
 
 
 def numbers(texts: Sequence[str], path: Path) -> list[float]:
-    """Return the numbers of a line, such as a box; anything else is an error that names the file."""
+    """Return the numbers in a line, such as a box; anything else is an error that names the file."""
     try:
         return [float(text) for text in texts]
     except ValueError:

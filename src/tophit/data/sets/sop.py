@@ -1,4 +1,4 @@
-"""Stanford Online Products: products of eBay. Its two lists are the split; the 12 super-classes are metadata."""
+"""Stanford Online Products: products from eBay. Its two lists are the split; the 12 super-classes are metadata."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _ARCHIVE = "Stanford_Online_Products.zip"
     title="Stanford Online Products",
     marker="Ebay_train.txt",
     archives=_ARCHIVE,
-    licence="none stated; photos of eBay's sellers, for research",
+    licence="none stated; photos by eBay sellers, for research",
     counts=(Count("train", 11_318, 59_551), Count("test", 11_316, 60_502)),
 )
 def sop(root: Path, boxes: bool) -> list[ImageRow]:

@@ -10,8 +10,8 @@ _ARCHIVE = "VehicleID_V1.0.zip"
 _TEST_LISTS = {"small": 800, "medium": 1_600, "large": 2_400}
 
 
-# Users of the archive count other numbers of images, and 30 training vehicles more, than the papers give; so only a
-# note tells of differences.
+# Users of the archive count different numbers of images, and 30 more training vehicles, than the papers give; so
+# differences only produce a note.
 @benchmark_set(
     "vehicleid",
     title="VehicleID",
@@ -26,7 +26,7 @@ _TEST_LISTS = {"small": 800, "medium": 1_600, "large": 2_400}
     ),
 )
 def vehicleid(root: Path, boxes: bool) -> list[ImageRow]:
-    """Lines are image and vehicle; names have no .jpg. An image is one row that names all test sets it is in."""
+    """Lines are image and vehicle; names have no .jpg. Each image is one row that names all test sets it is in."""
     lists = root / "train_test_split"
     images = first_existing(root, "image", "images", archive=_ARCHIVE)
     rows = [ImageRow(images / f"{name}.jpg", v, "train") for name, v in table(lists / "train_list.txt", 2, _ARCHIVE)]

@@ -1,4 +1,4 @@
-"""Pair losses: distances of pairs and triplets, as the PROFS paper prints them. Each takes chosen pairs or triplets."""
+"""Pair losses: distances of pairs and triplets, as in the PROFS paper. Each takes chosen pairs or triplets."""
 
 from tophit.losses.pairwise.contrastive import ContrastiveLoss
 from tophit.losses.pairwise.lifted import LiftedStructureLoss

@@ -16,16 +16,16 @@ def contrastive(distances: torch.Tensor, same: torch.Tensor, margin: float) -> t
 
 @register("loss", "contrastive")
 class ContrastiveLoss(PairLoss):
-    """Contrastive loss (Hadsell et al., CVPR 2006), as the PROFS paper's Eq. 3.1 prints it.
+    """Contrastive loss (Hadsell et al., CVPR 2006), as in the PROFS paper's Eq. 3.1.
 
         mean over pairs of  y d^2 + (1 - y) [margin - d]+^2,  d the Euclidean distance
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
     restrict it; without them it takes all pairs of the batch. Embeddings are normalised unless ``normalize=False``.
 
-    Use it with a miner or a projection that balances positives and negatives: of all pairs nearly all are negatives,
-    most of them beyond the margin. ``MarginLoss`` is its relative that lets a class keep its spread.
-    pytorch-metric-learning's loss of this name is another function: its hinge is not squared.
+    Use it with a miner or a projection that balances positives and negatives: nearly all pairs are negatives, most of
+    them beyond the margin. ``MarginLoss`` is a related loss that lets a class keep its spread.
+    pytorch-metric-learning's loss of this name is a different function: its hinge is not squared.
 
     >>> loss = ContrastiveLoss(margin=1.0)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape

@@ -1,4 +1,4 @@
-"""Lifted structure loss: each positive pair against all negatives of both its ends."""
+"""Lifted structure loss: each positive pair against all negatives of both its images."""
 
 import math
 from typing import Annotated
@@ -24,7 +24,7 @@ def lifted_structure(
     i, j = positive.triu(diagonal=1).nonzero(as_tuple=True)
     has_negatives = negative.any(dim=1)
     exponents = (alpha - distances).masked_fill(~negative, -math.inf)
-    # A row without negatives has no gradient, but minus infinity everywhere would make one that is not a number.
+    # A row without negatives has no gradient, but minus infinity everywhere would make it NaN.
     pushes = torch.where(has_negatives[:, None], exponents, 0).logsumexp(dim=1).masked_fill(~has_negatives, -math.inf)
     pushed = has_negatives[i] | has_negatives[j]
     i, j, pairs = i[pushed], j[pushed], max(1, len(i))
@@ -36,14 +36,15 @@ def lifted_structure(
 class LiftedStructureLoss(PairLoss):
     """Lifted structure loss (Song et al., CVPR 2016).
 
-    For each positive pair, a soft maximum over the negatives of either end pushes, the pair's distance pulls; the
-    equation is ``lifted_structure``'s. ``alpha`` is the margin.
+    For each positive pair, a soft maximum over the negatives of both images pushes and the pair's distance pulls; for
+    the equation see ``lifted_structure``. ``alpha`` is the margin.
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` keep only their terms,
-    in either order: positive pairs form P, negative pairs are what may push. A projection gives the pairs with a
-    representative. Embeddings are taken as they are, as in the paper, unless ``normalize=True``.
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``pairs=(i, j)`` restrict it to these pairs,
+    in either order: positive pairs form P, only negative pairs push. A projection gives the pairs with a
+    representative. Embeddings are not normalised, as in the paper, unless ``normalize=True``.
 
-    Use it with batches of several images a class; it needs no miner. ``NPairLoss`` is lighter: one positive a class.
+    Use it with batches of several images per class; it needs no miner. ``NPairLoss`` is lighter: one positive per
+    class.
 
     >>> loss = LiftedStructureLoss(alpha=1.0)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -55,7 +56,7 @@ class LiftedStructureLoss(PairLoss):
     def __init__(
         self,
         alpha: Annotated[float, Doc("Margin of the negatives.")] = 1.0,
-        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+        normalize: Annotated[OnUnitVectors, Doc("Normalise embeddings to unit length; the paper does not.")] = False,
     ) -> None:
         super().__init__(normalize)
         self.alpha = alpha
@@ -65,13 +66,13 @@ class LiftedStructureLoss(PairLoss):
         x, y = tuples.batch.queries, tuples.batch.candidates
         positive, negative = masks(tuples)
         distances = distance(squared_distances(x, y))
-        if y is not x:  # rows and memory as one set, in which only pairs across count
+        if y is not x:  # rows and memory as one set, in which only pairs between them count
             positive, negative, distances = _joined(positive), _joined(negative), _joined(distances)
         return lifted_structure(distances, positive | positive.T, negative | negative.T, self.alpha)
 
 
 def _joined(block: torch.Tensor) -> torch.Tensor:
-    """Return the symmetric matrix (N + M, N + M) of a block (N, M) of pairs across."""
+    """Return the symmetric matrix (N + M, N + M) of a block (N, M) of pairs between two sets."""
     rows, columns = block.shape
     upper = torch.cat([block.new_zeros(rows, rows), block], dim=1)
     lower = torch.cat([block.T, block.new_zeros(columns, columns)], dim=1)

@@ -1,4 +1,4 @@
-"""Margin loss: a learned boundary between the distances inside a class and those across."""
+"""Margin loss: a learned boundary between distances within a class and distances across classes."""
 
 from typing import Annotated
 
@@ -19,17 +19,17 @@ def margin_terms(
 
 @register("loss", "margin")
 class MarginLoss(PairLoss):
-    """Margin loss (Wu et al., ICCV 2017), as the PROFS paper's Eq. 3.3 prints it.
+    """Margin loss (Wu et al., ICCV 2017), as in the PROFS paper's Eq. 3.3.
 
         mean over pairs of  y [d - boundary + margin]+ + (1 - y) [boundary + margin - d]+
 
     ``boundary`` is trained with the network; a recipe's ``optimizer.proxies`` says how fast.
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``pairs=(i, j)`` or ``triplets=(a, p, n)``
     restrict it; without them it takes all pairs of the batch. Embeddings are normalised unless ``normalize=False``.
 
     Use it with the balanced-hard or the distance-weighted miner, or in a projection, whose constraints (Eq. 4.6) it
     matches: same class within boundary - margin, others beyond boundary + margin. pytorch-metric-learning's loss of
-    this name is another function: it weighs triplets and divides by the terms that are not 0.
+    this name is a different function: it takes triplets and divides by the number of non-zero terms.
 
     >>> loss = MarginLoss(boundary=1.2, margin=0.2)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -38,15 +38,13 @@ class MarginLoss(PairLoss):
 
     def __init__(
         self,
-        boundary: Annotated[
-            Positive, Doc("Where the boundary starts; optimizer.proxies sets how fast it moves.")
-        ] = 1.2,
-        margin: Annotated[AtLeastZero, Doc("Distance to the boundary that is asked for.")] = 0.2,
+        boundary: Annotated[Positive, Doc("Initial boundary; optimizer.proxies sets its learning rate.")] = 1.2,
+        margin: Annotated[AtLeastZero, Doc("Required distance from the boundary.")] = 0.2,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(normalize)
         self.boundary = nn.Parameter(torch.tensor(float(boundary), dtype=torch.float32))
-        # What float32 rounds away of 1.2; added back, float64 embeddings get the equation to float64.
+        # The rounding error of 1.2 in float32; adding it back gives float64 embeddings the exact equation.
         self._rounded = float(boundary) - self.boundary.item()
         self.margin = margin
 

@@ -25,9 +25,9 @@ class Tuplets(NamedTuple):
 def find_tuplets(tuples: Tuples) -> Tuplets:
     """Return the chosen positive pairs with their negatives.
 
-    The negatives of a pair are the positives of the chosen pairs of other classes, each once: with one pair a class
-    that is the N-pair batch. Where negatives are chosen too, by triplets or by negative pairs, it is those. Without a
-    choice, the images of each class are paired off in the order of the batch: first with second, third with fourth.
+    The negatives of a pair are the positives of the chosen pairs of other classes, each once: with one pair per class
+    this is the N-pair batch. If negatives are chosen too, by triplets or negative pairs, only those are used. Without
+    a choice, the images of each class are paired in the order of the batch: first with second, third with fourth.
     """
     batch, pairs, triplets = tuples
     if triplets is not None:
@@ -53,7 +53,7 @@ def find_tuplets(tuples: Tuples) -> Tuplets:
 
 def _paired_off(positive: torch.Tensor) -> Pair:
     """Return first with second, third with fourth of each class, from the symmetric mask (N, N) of positives."""
-    place = positive.tril(diagonal=-1).sum(dim=1)  # how many of its class come before it
+    place = positive.tril(diagonal=-1).sum(dim=1)  # how many images of its class come before it
     partner = positive & (place[:, None] % 2 == 0) & (place[None, :] == place[:, None] + 1)
     anchors, positives = partner.nonzero(as_tuple=True)
     return anchors, positives
@@ -81,18 +81,18 @@ def angular(batch: Candidates, tuplets: Tuplets, alpha: float) -> torch.Tensor:
 
 
 class TupletLoss(PairLoss):
-    """A pair loss whose pairs have many negatives each; those of other batches are no part of its definition."""
+    """A pair loss whose pairs have many negatives each; negatives from other batches are not part of its definition."""
 
     takes_memory = False
     restriction = "positives"
 
     def of_triplets(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
-        """Return the loss of triplets' pairs, each with the negatives of all triplets that are of another class."""
+        """Return the loss of the triplets' pairs, each with the other-class negatives of all triplets."""
         return self(x, labels, many_negatives(labels, triplets))
 
 
 def many_negatives(labels: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the pairs of triplets (3, T), and each anchor with the negatives of all: (a, p, anchors, negatives)."""
+    """Return the pairs of triplets (3, T), and each anchor with all negatives: (a, p, anchors, negatives)."""
     a, p, n = triplets
     n = n.unique()
     rows, columns = (labels[a][:, None] != labels[n][None, :]).nonzero(as_tuple=True)
@@ -101,17 +101,17 @@ def many_negatives(labels: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.
 
 @register("loss", "n-pair")
 class NPairLoss(TupletLoss):
-    """N-pair loss (Sohn, NIPS 2016): a softmax over the positives of the batch, one a class.
+    """N-pair loss (Sohn, NIPS 2016): a softmax over the positives of the batch, one per class.
 
         mean over pairs of  log(1 + sum_{j != i} exp(a_i . p_j - a_i . p_i))
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``pairs=(anchors, positives)`` choose the
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``pairs=(anchors, positives)`` choose the
     pairs; ``triplets=(a, p, n)`` also choose the negatives, and those with the same (a, p) are one term of the mean.
-    Without them the images of each class are paired off in the order of the batch. Embeddings are taken as they are,
+    Without them the images of each class are paired in the order of the batch. Embeddings are not normalised,
     as in the paper, unless ``normalize=True``; ``norm_penalty`` times their mean squared length is added.
 
-    Use it with many classes of two images a batch. In a projection the representatives are the positives. On unit
-    vectors its exponents span only 4, so it keeps pushing what is right already.
+    Use it with batches of many classes with two images each. In a projection the representatives are the positives. On
+    unit vectors its exponents span only 4, so it keeps pushing pairs that are already right.
 
     >>> loss = NPairLoss()
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -121,7 +121,7 @@ class NPairLoss(TupletLoss):
     def __init__(
         self,
         norm_penalty: Annotated[AtLeastZero, Doc("Weight of the mean squared length of the vectors.")] = 0.0,
-        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+        normalize: Annotated[OnUnitVectors, Doc("Normalise embeddings to unit length; the paper does not.")] = False,
     ) -> None:
         super().__init__(normalize)
         self.norm_penalty = norm_penalty
@@ -142,9 +142,9 @@ class AngularLoss(TupletLoss):
         mean over pairs of  log(1 + sum_{j != i} exp(4 t (a_i + p_i) . p_j - 2 (1 + t) a_i . p_i)),  t = tan^2(alpha)
 
     ``alpha`` is in degrees. Shapes, ``pairs``, ``triplets`` and their defaults are those of ``NPairLoss``; embeddings
-    are taken as they are unless ``normalize=True``.
+    are not normalised unless ``normalize=True``.
 
-    Use it as ``NPairLoss``, with two images a class. It looks at angles, which do not change with scale.
+    Use it like ``NPairLoss``, with two images per class. It compares angles, which do not change with scale.
 
     >>> loss = AngularLoss(alpha=45.0)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -154,7 +154,7 @@ class AngularLoss(TupletLoss):
     def __init__(
         self,
         alpha: Annotated[float, Doc("Largest angle at a negative, in degrees.", gt=0, lt=90)] = 45.0,
-        normalize: Annotated[OnUnitVectors, Doc("On unit vectors; the paper takes vectors as they are.")] = False,
+        normalize: Annotated[OnUnitVectors, Doc("Normalise embeddings to unit length; the paper does not.")] = False,
     ) -> None:
         super().__init__(normalize)
         self.alpha = alpha

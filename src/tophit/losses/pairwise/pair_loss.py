@@ -13,14 +13,14 @@ from tophit.losses.similarity import similarity_matrix
 Pair = tuple[torch.Tensor, torch.Tensor]
 Triplet = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
-# Elements up to which chosen distances are taken from differences of vectors; beyond, the matrix of all is smaller.
+# Up to this many elements, chosen distances are computed from vector differences; beyond, the full matrix is smaller.
 _DIRECT = 1 << 22
 
 
 class Tuples(NamedTuple):
-    """A batch and the tuples chosen in it: ``pairs``, ``triplets``, or neither, which means all there are.
+    """A batch and the tuples chosen in it: ``pairs``, ``triplets``, or neither, which means all of them.
 
-    Anchors index the batch; the other ends index the batch too, or the memory ``ref_emb`` where there is one.
+    Anchors index the batch; the other members index the batch too, or the memory ``ref_emb`` if there is one.
     """
 
     batch: Candidates
@@ -79,7 +79,7 @@ def read_tuples(
     and (anchors, negatives). At most one of ``indices_tuple``, ``pairs`` and ``triplets`` may be given.
     """
     if sum(given is not None for given in (indices_tuple, pairs, triplets)) > 1:
-        raise ValueError("give one of pairs, triplets and indices_tuple, not several")
+        raise ValueError("give only one of pairs, triplets and indices_tuple")
     batch = find_candidates(embeddings, labels, None, ref_emb, ref_labels, normalize)
     if indices_tuple is not None:
         if len(indices_tuple) == 3:
@@ -88,7 +88,7 @@ def read_tuples(
             anchors, positives, others, negatives = indices_tuple
             pairs = torch.cat([anchors, others]), torch.cat([positives, negatives])
         else:
-            raise ValueError(f"indices_tuple holds 3 tensors (a, p, n) or 4 (a, p, a, n), got {len(indices_tuple)}")
+            raise ValueError(f"indices_tuple must be 3 tensors (a, p, n) or 4 (a, p, a, n), got {len(indices_tuple)}")
     device = embeddings.device
     return Tuples(
         batch,
@@ -102,22 +102,22 @@ def _indices(name: str, given: Sequence[torch.Tensor], count: int, device: torch
     shapes = {tuple(part.shape) for part in tensors}
     if len(tensors) != count or len(shapes) != 1 or len(next(iter(shapes))) != 1:
         found = ", ".join(str(tuple(part.shape)) for part in tensors)
-        raise ValueError(f"{name} must be {count} index tensors of one length, got {found}")
+        raise ValueError(f"{name} must be {count} index tensors of the same length, got {found}")
     if any(part.is_floating_point() for part in tensors):
         raise ValueError(f"{name} must be index tensors of integers, got {', '.join(str(p.dtype) for p in tensors)}")
     if any(bool((part < 0).any()) for part in tensors):
-        raise ValueError(f"{name} must be indices from 0 on, got {min(int(part.min()) for part in tensors)}")
+        raise ValueError(f"{name} must be indices of at least 0, got {min(int(part.min()) for part in tensors)}")
     return tuple(part.long() for part in tensors)
 
 
 def distance(squared: torch.Tensor) -> torch.Tensor:
-    """Return the roots of squared distances, with gradient 0 where the distance is 0, where the root's is infinite."""
-    apart = ~(squared <= 0)  # what is not a number stays so
+    """Return the roots of squared distances; where the distance is 0, the gradient is 0 instead of infinite."""
+    apart = ~(squared <= 0)  # NaN stays NaN
     return torch.where(apart, squared, 1).sqrt() * apart
 
 
 def squared_distances(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return the squared Euclidean distances (N, M) of x (N, d) and y (M, d), by one product."""
+    """Return the squared Euclidean distances (N, M) of x (N, d) and y (M, d), with one matrix product."""
     x_norms = (x * x).sum(dim=1)
     y_norms = x_norms if y is x else (y * y).sum(dim=1)
     return (x_norms[:, None] + y_norms[None, :] - 2 * similarity_matrix(x, y)).clamp(min=0)
@@ -133,9 +133,9 @@ def squared_distances_of(batch: Candidates, *ends: Pair) -> list[torch.Tensor]:
 
 
 def pair_distances(tuples: Tuples) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the distances (P,) of the chosen pairs and which of them are of one class (P,).
+    """Return the distances (P,) of the chosen pairs and which of them are within one class (P,).
 
-    All pairs of a batch are its unordered ones. A triplet is two pairs, (a, p) and (a, n).
+    Without a choice, all unordered pairs of the batch count. A triplet is two pairs, (a, p) and (a, n).
     """
     batch, pairs, triplets = tuples
     if triplets is not None:
@@ -165,5 +165,5 @@ def masks(tuples: Tuples) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def mean_or_zero(terms: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the terms; without any, a zero that can be learned from."""
+    """Return the mean of the terms; without any, a zero that supports backward."""
     return terms.mean() if len(terms) else x.sum() * 0

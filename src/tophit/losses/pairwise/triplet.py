@@ -1,4 +1,4 @@
-"""Triplet loss: a positive nearer than a negative by a margin, over chosen triplets or all of a batch."""
+"""Triplet loss: a positive must be nearer than a negative by a margin, over chosen triplets or all of a batch."""
 
 from typing import Annotated, Any
 
@@ -16,22 +16,22 @@ from tophit.losses.pairwise.pair_loss import (
 from tophit.options import Doc, OnUnitVectors
 from tophit.registry import register
 
-# Hinges computed at a time when all triplets of a batch count: a large batch of few classes has billions.
+# Hinges computed at a time when all triplets of a batch are used: a large batch of few classes has billions.
 _CHUNK = 1 << 21
 
 
 @register("loss", "triplet")
 class TripletLoss(PairLoss):
-    """Triplet loss (Schroff et al., CVPR 2015), as the PROFS paper's Eq. 3.2 prints it.
+    """Triplet loss (Schroff et al., CVPR 2015), as in the PROFS paper's Eq. 3.2.
 
         mean over triplets of  [d(a, p)^2 - d(a, n)^2 + margin]+,  zero terms included
 
-    Shapes: embeddings (N, d), labels (N,) any integers; a scalar comes out. ``triplets=(a, p, n)`` restricts it;
-    ``pairs=(i, j)`` to the triplets whose pairs (a, p) and (a, n) are both in it; without them it takes all triplets
-    of the batch, in memory of the order of the distance matrix. Embeddings are normalised unless ``normalize=False``.
+    Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar. ``triplets=(a, p, n)`` restricts it to these;
+    ``pairs=(i, j)`` to the triplets whose pairs (a, p) and (a, n) are both given; without them it takes all triplets
+    of the batch, with memory of the order of the distance matrix. Embeddings are normalised unless ``normalize=False``.
 
     Use it with the semi-hard miner, or in a projection. It needs no absolute distances, so classes may keep different
-    spreads. pytorch-metric-learning's loss of this name has plain distances and averages over non-zero terms.
+    spreads. pytorch-metric-learning's loss of this name uses plain distances and averages over non-zero terms.
 
     >>> loss = TripletLoss(margin=0.2)
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -40,7 +40,7 @@ class TripletLoss(PairLoss):
 
     def __init__(
         self,
-        margin: Annotated[float, Doc("By how much nearer, in squared distance.")] = 0.2,
+        margin: Annotated[float, Doc("How much nearer the positive must be, in squared distance.")] = 0.2,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(normalize)
@@ -68,7 +68,7 @@ def all_triplets(squared: torch.Tensor, positive: torch.Tensor, negative: torch.
 
 
 class _SumOfHinges(torch.autograd.Function):
-    """The sum over all triplets, a chunk of (a, p) at a time; the gradient by the matrix is made in the same pass."""
+    """The sum over all triplets, one chunk of (a, p) at a time; the same pass computes the gradient of the matrix."""
 
     @staticmethod
     def forward(

@@ -1,4 +1,4 @@
-"""The parts of THSG beside its equations: networks, random triplets, threshold, buffer, and the check for collapse."""
+"""The parts of THSG besides its equations: networks, random triplets, threshold, buffer, and the collapse check."""
 
 from collections import deque
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-# A class counts as collapsed if its generated samples spread less than this share of what its real ones do.
+# A class counts as collapsed if its generated samples spread less than this share of its real ones' spread.
 COLLAPSED = 0.1
 
 
@@ -29,10 +29,10 @@ def discriminator(dim: int, classes: int, width: int = 512) -> nn.Module:
 
 
 class GenerationNetworks(nn.Module):
-    """All networks of THSG but the embedder, for C classes and embeddings of length d.
+    """All networks of THSG except the embedder, for C classes and embeddings of length d.
 
-    ``classifier`` (d to C) is shared: it is learned with the embedder and judges what the generators make. ``g1``
-    and ``g2`` are d to d. ``d1`` takes a sample beside its stretched form: 2 d to (generated, real).
+    ``classifier`` (d to C) is shared: it is learned with the embedder and judges the generated samples. ``g1``
+    and ``g2`` are d to d. ``d1`` takes a sample joined with its stretched form: 2 d to (generated, real).
     ``d2`` is d to C + 1.
     """
 
@@ -50,7 +50,7 @@ def random_triplets(labels: torch.Tensor, generator: torch.Generator | None = No
     """Return triplets (3, T) of row numbers: each anchor with a random positive and a random negative.
 
     ``labels`` (N,). Anchors without a positive or a negative are left out. Drawn on the CPU, from ``generator`` or
-    torch's seed, so that a seed gives the same triplets on every device.
+    torch's default one, so that a seed gives the same triplets on every device.
     """
     same = labels[:, None] == labels[None, :]
     positive = same.clone().fill_diagonal_(False)
@@ -63,7 +63,7 @@ def random_triplets(labels: torch.Tensor, generator: torch.Generator | None = No
 
 
 class EpochMean:
-    """Eq. 11: the mean of the previous epoch; in the first epoch, which has none before it, the mean so far."""
+    """Eq. 11: the mean of the previous epoch; in the first epoch, the mean so far."""
 
     def __init__(self) -> None:
         self.previous: float | None = None
@@ -71,7 +71,7 @@ class EpochMean:
         self.count = 0
 
     def add(self, distances: torch.Tensor) -> None:
-        """Take in the distances (T,) of a step's pairs."""
+        """Add the distances (T,) of a step's pairs."""
         self.total += float(distances.detach().sum(dtype=torch.float64))
         self.count += len(distances)
 
@@ -86,7 +86,7 @@ class EpochMean:
         return self.total / max(1, self.count) if self.previous is None else self.previous
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on."""
+        """Return what is needed to continue."""
         return vars(self).copy()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -97,20 +97,20 @@ class EpochMean:
 class SampleBuffer:
     """Keeps the generated samples of the last ``steps`` steps, with their labels; 0 keeps none.
 
-    The paper names the reuse of good samples as future work. They carry no gradient: they serve as negatives.
+    The paper mentions reusing good samples as future work. They carry no gradient; they serve as negatives.
     """
 
     def __init__(self, steps: int) -> None:
         self._kept: deque[tuple[torch.Tensor, torch.Tensor]] = deque(maxlen=steps)
 
     def add(self, samples: torch.Tensor, labels: torch.Tensor) -> None:
-        """Keep a step's samples (M, d) with labels (M,), and drop those of the oldest step if there are too many."""
+        """Keep a step's samples (M, d) with labels (M,), and drop the oldest step's if there are too many steps."""
         self._kept.append((samples.detach(), labels))
 
     @torch.no_grad()
     def nearest_others(self, x: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the kept sample (R, d) of another class nearest to each x (T, d), its label, and its row of x."""
-        if not sum(len(samples) for samples, _ in self._kept):  # none made, or none still classified right
+        if not sum(len(samples) for samples, _ in self._kept):  # none generated, or none still classified correctly
             return x[:0], labels[:0], labels[:0]
         samples, kinds = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
         distances = torch.cdist(x, samples).masked_fill(labels[:, None] == kinds[None, :], torch.inf)
@@ -133,7 +133,7 @@ class SampleBuffer:
 def class_spread_ratio(
     real: torch.Tensor, real_labels: torch.Tensor, made: torch.Tensor, made_labels: torch.Tensor, classes: int
 ) -> torch.Tensor:
-    """Return the spread of generated samples (M, d) over that of real ones (N, d), of each class with two of both.
+    """Return the spread of generated samples (M, d) over that of real ones (N, d), per class with at least two of both.
 
     The spread of a class is the mean squared distance to its mean. Classes whose real samples coincide are left out.
     """
@@ -153,7 +153,7 @@ def _class_spread(x: torch.Tensor, labels: torch.Tensor, classes: int) -> tuple[
 
 
 class CollapseWatch:
-    """Warns once when, over some steps, most classes of a batch are collapsed."""
+    """Warns once when, over some steps, most classes of a batch have collapsed."""
 
     def __init__(self, steps: int = 20, share: float = 0.5) -> None:
         self.steps = steps
@@ -162,7 +162,7 @@ class CollapseWatch:
         self.warned = False
 
     def see(self, collapsed: float) -> str | None:
-        """Take in a step's share of collapsed classes; return a warning the first time there is reason for one."""
+        """Add a step's share of collapsed classes; return a warning the first time there is reason for one."""
         self.recent = [*self.recent, collapsed][-self.steps :]
         mean = sum(self.recent) / len(self.recent)
         if self.warned or len(self.recent) < self.steps or mean < self.share:
@@ -175,7 +175,7 @@ class CollapseWatch:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is needed to go on."""
+        """Return what is needed to continue."""
         return {"recent": self.recent, "warned": self.warned}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -1,9 +1,9 @@
 """The equations of THSG (Zhu et al., arXiv 2112.02259), one function each.
 
-T triplets of embeddings of length d come stacked: pairs (2, T, d) are anchors and positives, triplets (3, T, d)
-anchors, positives and negatives. Losses are per triplet (T,), sums over its samples as printed; a step takes their
+T triplets of embeddings of length d are stacked: pairs (2, T, d) are anchors and positives, triplets (3, T, d)
+anchors, positives and negatives. Losses are per triplet (T,), sums over its samples as in the paper; a step takes their
 mean. Labels (2, T) or (3, T) are class numbers from 0. ``classifier``, ``d1`` and ``d2`` are any functions from
-vectors (..., d) to logits: the method's networks. Where an equation has parts, they come back by name.
+vectors (..., d) to logits: the method's networks. If an equation has parts, they are returned by name.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ Metric = Literal["sql2", "l2"]
 # Classes of the conditional discriminator (Eqs. 14 and 16), and the class "generated" of the other one (Eq. 23).
 FAKE, REAL = 0, 1
 GENERATED = 0
-_LEAST_THRESHOLD = 1e-6  # where all pairs coincide the threshold is 0, and Eq. 10 divides by it
+_LEAST_THRESHOLD = 1e-6  # if all pairs coincide the threshold is 0, and Eq. 10 divides by it
 _LEAST_LOSS = 1e-6
 
 
@@ -48,7 +48,7 @@ def plm(
     metric: Metric = "sql2",
     detach_lambda: bool = False,
 ) -> torch.Tensor:
-    """Eq. 9, piecewise linear manipulation: return a* and p*, stacked (2, T, d), apart by 1 + 2 lambda times as much.
+    """Eq. 9, piecewise linear manipulation: return a* and p*, stacked (2, T, d), 1 + 2 lambda times as far apart.
 
     The stretched vectors are not normalised. The gradient runs through lambda too, unless it is detached.
     """
@@ -132,7 +132,7 @@ def generator2_loss(
     eta: float = 0.3,
     mu: float = 0.3,
 ) -> Parts:
-    """Eq. 17, with Eqs. 18 and 20 to 22: the second generator turns a triplet round, keeps labels and the hard pair.
+    """Eq. 17, with Eqs. 18 and 20 to 22: the second generator reverses a triplet, keeps labels and the hard pair.
 
     ``x2`` (3, T, d) are the generated triplets, ``x1`` (2, T, d) are a' and p', ``labels`` (3, T).
     """
@@ -149,7 +149,7 @@ def discriminator2_loss(
 ) -> torch.Tensor:
     """Eq. 23: classify a', p' and the original n (``real``, (3, T, d)), and tell generated triplets x2 from them.
 
-    Class 0 of its C + 1 classes is "generated", class c is c + 1. ``normalize=False`` leaves out the factor 1/(C + 1),
+    Of its C + 1 classes, 0 is "generated" and c + 1 is class c. ``normalize=False`` leaves out the factor 1/(C + 1),
     which for thousands of classes makes the loss smaller than the weight decay.
     """
     logits = d2(torch.cat([real, x2]))
@@ -161,5 +161,5 @@ def discriminator2_loss(
 def embedding_loss(
     org: torch.Tensor, class_f: torch.Tensor, hard: torch.Tensor, w_org: torch.Tensor, phi: float = 0.5
 ) -> torch.Tensor:
-    """Eq. 5: the original and the generated triplets weighed against each other, and phi times the category loss."""
+    """Eq. 5: the weighted losses of the original and the generated triplets, plus phi times the category loss."""
     return w_org * org + phi * class_f + (1 - w_org) * hard
