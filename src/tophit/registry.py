@@ -230,11 +230,8 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
 @cache
 def _installed(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
     """Return the entry points of the packages on a path, by group and name; looking at all of them takes a while."""
-    found: dict[str, dict[str, EntryPoint]] = {}
-    for point in entry_points():
-        if point.group.startswith("tophit."):
-            found.setdefault(point.group, {})[point.name] = point
-    return found
+    every: Any = entry_points()  # read once for all groups
+    return {kind.group: {point.name: point for point in every.select(group=kind.group)} for kind in KINDS.values()}
 
 
 def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
