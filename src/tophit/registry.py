@@ -263,6 +263,8 @@ def _own_entries(kind: str) -> dict[str, Entry]:
     found: dict[str, Entry] = {}
     for path in _files(KINDS[kind].places):
         text = path.read_text(encoding="utf-8")
+        if f"@{_REGISTER}(" not in text and f"@{KINDS[kind].decorator}(" not in text:
+            continue
         module = ".".join(("tophit", *path.relative_to(_ROOT).with_suffix("").parts))
         for definition in _DECORATED.finditer(text):
             decorators, attribute = definition.groups()
