@@ -88,9 +88,7 @@ def test_options_are_checked_with_path_words_and_limits() -> None:
         return read_recipe("head", ["data.manifest=x", *overrides])
 
     assert read("loss.name=outside.loss:Pull").loss.margin == 0.5  # type: ignore[attr-defined]
-    with pytest.raises(
-        UsageError, match=r"loss\.margin: Input should be greater than 0, got -1\. How far others"
-    ):
+    with pytest.raises(UsageError, match=r"loss\.margin: Input should be greater than 0, got -1\. How far others"):
         read("loss.name=pull", "loss.margin=-1")
     with pytest.raises(UsageError, match=r"loss\.margn: unknown key\. Did you mean 'margin'\? Choices: margin, name"):
         read("loss.name=pull", "loss.margn=1")

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from tophit.evaluation import retrieval_metrics
-from tophit.figures.maps import coordinates
 from tophit.evaluation.worst import worst_queries
+from tophit.figures.maps import coordinates
 from tophit.files import replace_file
 from tophit.search.backend import Item
 from tophit.search.index import Index
