@@ -184,5 +184,5 @@ def test_an_unexpected_error_is_one_sentence_too(
         shell.main()
     assert end.value.code == 1
     said = capsys.readouterr().err
-    assert "Error: IndexError: list index out of range. This is unexpected; --verbose shows where." in said
+    assert "Error: IndexError: list index out of range. This error is unexpected; --verbose shows where." in said
     assert "Traceback" not in said

@@ -26,12 +26,12 @@ def test_every_recipe_that_ships_is_valid(name: str) -> None:
         ("loss.name=proxyanchor", r"loss\.name: unknown value 'proxyanchor'\. Did you mean 'proxy-anchor'\?"),
         ("loss.name=mpa", r"loss\.name: unknown value 'mpa'\. Did you mean 'multi-proxy-anchor'\?"),
         ("batches.sampler=balancd", r"Did you mean 'balanced'\? Choices: balanced, random"),
-        ("embedder.dim=wide", r"embedder\.dim: .*got 'wide'\. Length of the vectors; none:"),
+        ("embedder.dim=wide", r"embedder\.dim: .*got 'wide'\. Length of the vectors; null:"),
         ("optimizer.head.lr=-1", r"optimizer\.head\.lr: .*greater than or equal to 0, got -1"),
         ("evaluation.metric=r@1", r"evaluation\.metric: There is no metric 'r@1'\. .*recall@K"),
         ("augment.scale=[0.9,0.5]", r"augment\.scale: .*0 < least <= most <= 1"),
-        ("data=icons", r"data: is a section with manifest, .*not 'icons'"),
-        ("seed", r"'seed' does not set anything; write it as loss\.alpha=2"),
+        ("data=icons", r"data: must be a section with manifest, .*not 'icons'"),
+        ("seed", r"'seed' does not set a field; write FIELD=VALUE, such as loss\.alpha=2"),
         ("seed.x=1", r"seed: Input should be a valid integer"),
     ],
 )
@@ -73,7 +73,7 @@ def test_data_is_a_path_whatever_it_looks_like(name: str) -> None:
 
 
 def test_files_that_are_no_recipe_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no recipe file 'nothing', and no recipe of that name: head, icons"):
+    with pytest.raises(UsageError, match=r"no recipe file 'nothing', nor a built-in recipe of that name \(head, icons"):
         read_recipe("nothing")
     (tmp_path / "list.yaml").write_text("- a\n- b\n")
     with pytest.raises(UsageError, match="must hold sections"):

@@ -104,7 +104,7 @@ def test_settings_are_read_and_mistakes_named() -> None:
         parse_reranking("magic")
     with pytest.raises(UsageError, match=r"no setting 'beta'"):
         parse_reranking("alpha-qe:beta=1")
-    with pytest.raises(UsageError, match=r"k1 is a number, not 'x'"):
+    with pytest.raises(UsageError, match=r"k1 must be a number, not 'x'"):
         parse_reranking("k-reciprocal:k1=x")
     with pytest.raises(UsageError, match=r"share from 0 to 1"):
         parse_reranking("k-reciprocal:share=2")

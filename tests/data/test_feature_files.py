@@ -56,10 +56,10 @@ def test_split_and_names_of_the_file_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"features": np.full((3, 2), np.nan), "labels": np.arange(3)}, r"not finite numbers: 3, the first is 0"),
+        ({"features": np.full((3, 2), np.nan), "labels": np.arange(3)}, r"3 rows with NaN or infinity, the first is 0"),
         ({"features": np.ones(3), "labels": np.arange(3)}, r"must be floating point numbers \(N, c\)"),
         ({"features": np.ones((3, 2), int), "labels": np.arange(3)}, r"not int64 \(3, 2\)"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, r"'labels' must have one value a feature, \(3,\)"),
+        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, r"'labels' must have one value per feature, shape \(3,\)"),
         ({"features": np.ones((3, 2)), "labels": np.ones(3)}, r"'labels' must be whole numbers or text, not float64"),
         ({"features": np.ones((2, 2)), "labels": np.arange(2), "split": np.asarray(["train", "eval"])}, r"'eval'"),
         ({"features": np.ones((2, 2)), "labels": np.arange(2), "names": np.arange(3)}, r"'names' must have one value"),
@@ -126,7 +126,7 @@ def test_a_run_may_leave_the_test_classes_alone(tmp_path: Path) -> None:
 
 def test_features_of_another_length_and_images_are_refused(tmp_path: Path) -> None:
     part = open_data(str(toy(tmp_path / "f.npz")))
-    with pytest.raises(UsageError, match=r"holds features of length 6; a model with the backbone features/5"):
+    with pytest.raises(UsageError, match=r"holds features of length 6, which a model with the backbone features/5"):
         evaluate_fully(load("features/5"), part)
     with pytest.raises(UsageError, match=r"takes features of length 6 from a file, not images"):
         load("features/6").encode(np.zeros((8, 8, 3), np.uint8))

@@ -102,16 +102,16 @@ def test_missing_images_are_counted_and_the_first_is_named(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "file", "message"),
     [
-        ("cub200", "images.txt", r"CUB-200-2011: there is no .*images\.txt.*It comes with CUB_200_2011\.tgz"),
-        ("cub200", "classes.txt", r"Missing: .*classes\.txt\. It comes with CUB_200_2011\.tgz"),
+        ("cub200", "images.txt", r"CUB-200-2011: there is no .*images\.txt.*It is in CUB_200_2011\.tgz"),
+        ("cub200", "classes.txt", r"Missing: .*classes\.txt\. It is in CUB_200_2011\.tgz"),
         ("cars196", "cars_annos.mat", r"Cars196: there is no .*cars_annos\.mat or .*devkit"),
         ("sop", "Ebay_test.txt", r"Missing: .*Ebay_test\.txt"),
         ("vehicleid", "train_test_split/test_list_1600.txt", r"Missing: .*test_list_1600\.txt.*VehicleID_V1\.0\.zip"),
-        ("inaturalist", "val2018.json", r"Missing: .*val2018\.json\. It comes with val2018\.json\.tar\.gz"),
+        ("inaturalist", "val2018.json", r"Missing: .*val2018\.json\. It is in val2018\.json\.tar\.gz"),
         (
             "inaturalist",
             "Inat_dataset_splits/Inaturalist_test_set1.txt",
-            r"Missing: .*Inaturalist_test_set1\.txt\. It comes with .*Smooth-AP",
+            r"Missing: .*Inaturalist_test_set1\.txt\. It is in .*Smooth-AP",
         ),
         ("inshop", "Eval/list_eval_partition.txt", r"In-Shop: there is no .*list_eval_partition\.txt"),
     ],
@@ -135,7 +135,7 @@ def test_files_that_are_not_what_they_should_be_are_refused(tmp_path: Path) -> N
     set_trees.inshop(tmp_path / "shop")
     listed = tmp_path / "shop" / "Eval" / "list_eval_partition.txt"
     listed.write_text(listed.read_text().rsplit("img/", 1)[0])
-    with pytest.raises(TophitError, match="says 32 images, it lists 31; it is cut short"):
+    with pytest.raises(TophitError, match="says 32 images, but it lists 31; it is incomplete"):
         read_set("inshop", tmp_path / "shop")
     set_trees.inaturalist(tmp_path / "inat")
     (tmp_path / "inat" / "train2018.json").write_text("[]")

@@ -160,7 +160,7 @@ def test_damage_is_found(embedder: Embedder, rows: list[ImageRow], tmp_path: Pat
         list(read_parts(tmp_path))
     embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
     (tmp_path / "v" / "part-0000-00004.parquet").unlink()
-    with pytest.raises(TophitError, match="48 vectors stated, 40 found"):
+    with pytest.raises(TophitError, match="expected 48 vectors, found 40"):
         list(read_parts(tmp_path / "v"))
     (tmp_path / "v" / "part-0000-00000.parquet").write_bytes(b"half of a file")
     with pytest.raises(TophitError, match=r"part-0000-00000\.parquet is damaged"):

@@ -240,7 +240,7 @@ def test_wrong_input_is_named(loss):
         loss(x, labels[:5])
     with pytest.raises(ValueError, match="give only one of pairs, triplets and indices_tuple"):
         loss(x, labels, pairs=(i, i), triplets=(i, i, i))
-    with pytest.raises(ValueError, match=r"pairs must be 2 index tensors of one length, got \(2,\), \(1,\)"):
+    with pytest.raises(ValueError, match=r"pairs must be 2 index tensors of the same length, got \(2,\), \(1,\)"):
         loss(x, labels, pairs=(i, i[:1]))
     with pytest.raises(ValueError, match="3 tensors"):
         loss(x, labels, indices_tuple=(labels, labels))
@@ -265,5 +265,5 @@ def test_indices_must_be_whole_numbers() -> None:
     x, labels = torch.randn(4, 3), torch.tensor([0, 0, 1, 1])
     with pytest.raises(ValueError, match=r"index tensors of integers, got torch.float32"):
         ContrastiveLoss()(x, labels, pairs=(torch.tensor([0.0]), torch.tensor([1.0])))
-    with pytest.raises(ValueError, match=r"pairs must be indices from 0 on, got -1"):
+    with pytest.raises(ValueError, match=r"pairs must be indices of at least 0, got -1"):
         ContrastiveLoss()(x, labels, pairs=(torch.tensor([0]), torch.tensor([-1])))

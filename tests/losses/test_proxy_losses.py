@@ -313,7 +313,7 @@ def test_memory_stays_near_one_matrix_of_similarities():
 def test_wrong_use_is_named():
     with pytest.raises(ValueError, match=r"variant must be 'class', 'data' or 'all-pairs', got 'DW'"):
         MultiProxyAnchorLoss(3, 4, variant="DW")
-    with pytest.raises(ValueError, match=r"proxies_per_class must be a whole number from 1 on, or auto, got 0"):
+    with pytest.raises(ValueError, match=r"proxies_per_class must be a whole number of at least 1, or auto, got 0"):
         SoftTripleLoss(3, 4, 0)
     with pytest.raises(ValueError, match=r"gamma must be greater than 0, got 0"):
         SoftTripleLoss(3, 4, gamma=0)

@@ -43,7 +43,7 @@ def test_paths_pictures_and_arrays_give_the_same_unit_vectors_in_order(embedder:
 
 
 def test_what_is_no_image_is_refused(embedder: Embedder) -> None:
-    with pytest.raises(TypeError, match="an image is a path, a Pillow image or an array, not int"):
+    with pytest.raises(TypeError, match="an image must be a path, a Pillow image or an array, not int"):
         embedder.encode([1, 2])  # type: ignore[list-item]
 
 

@@ -194,7 +194,7 @@ def test_timm_gives_maps_and_tokens_and_its_preprocessing(fake_timm: None, tmp_p
 
 
 def test_timm_without_a_network_or_with_a_wrong_name_says_so(fake_timm: None) -> None:
-    with pytest.raises(TophitError, match=r"can't be fetched \(no network\); download its safetensors"):
+    with pytest.raises(TophitError, match=r"can't be downloaded \(no network\); download its safetensors"):
         build_embedder("timm/fake_vit")
     with pytest.raises(UsageError, match=r"timm has no model 'fake_vitt'\. It has fake_vit"):
         build_embedder("timm/fake_vitt")

@@ -50,7 +50,7 @@ def test_bf16_is_near_float32_and_has_a_name_of_its_own(embedder: Embedder) -> N
     assert b.dtype == np.float32
     assert not (a == b).all()
     np.testing.assert_allclose(a, b, rtol=0.05, atol=0.02)
-    with pytest.raises(UsageError, match="onnxruntime computes in fp32, not in bf16"):
+    with pytest.raises(UsageError, match="onnxruntime supports fp32, not bf16"):
         build_runtime("onnxruntime", embedder, "bf16")
     with pytest.raises(UsageError, match="no precision 'fp8'"):
         choose_runtime(embedder, 10, precision="fp8")
@@ -129,10 +129,10 @@ def test_an_export_that_differs_is_not_written(
     embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exported, "_compare", lambda embedder, path: (float("nan"), {}))
-    with pytest.raises(TophitError, match="differ from torch's by nan: not written"):
+    with pytest.raises(TophitError, match=r"was not written: .* differ from torch's by nan"):
         export_embedder(embedder, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(UsageError, match=r"a file \.onnx, not 'model\.pt'"):
+    with pytest.raises(UsageError, match=r"must end in \.onnx, not 'model\.pt'"):
         export_embedder(embedder, tmp_path / "model.pt")
 
 

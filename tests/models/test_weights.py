@@ -99,7 +99,7 @@ def test_offline_says_what_to_download_and_where_to_put_it(
     kind, url = server
     kind.content = b"right"
     file = PublishedFile(f"{url}/net.pth", hashlib.sha256(b"right").hexdigest()[:8])
-    help_text = rf"download {url}/net\.pth and put it at {tmp_path}/cache/weights/net\.pth"
+    help_text = rf"download {url}/net\.pth and save it as {tmp_path}/cache/weights/net\.pth"
     monkeypatch.setenv("TOPHIT_OFFLINE", "1")
     with pytest.raises(TophitError, match=help_text):
         fetch(file)

@@ -154,7 +154,7 @@ def test_bulk_load_refuses_what_does_not_fit(rows: Sequence[ImageRow], tmp_path:
     with Index.create(tmp_path / "other", 8, "another") as index, pytest.raises(UsageError, match=r"another embedder"):
         load_embedded(index, tmp_path / "vectors", tmp_path / "done.json")
     (tmp_path / "vectors" / "part-0001-00000.parquet").unlink()
-    with pytest.raises(TophitError, match=r"damaged: 8 vectors stated, 4 found"):
+    with pytest.raises(TophitError, match=r"damaged: expected 8 vectors, found 4"):
         load_catalogue(embedder, tmp_path / "vectors", tmp_path / "i")
     with pytest.raises(TophitError, match=r"no vectors in .*; make them with: tophit embed"):
         load_catalogue(embedder, tmp_path, tmp_path / "i")

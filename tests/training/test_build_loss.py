@@ -84,7 +84,7 @@ def test_defaults_are_those_of_the_loss_itself():
         ({"name": "topk-precision", "k": 0}, r"loss.k: Input should be greater than or equal to 1, got 0. Length"),
         (
             {"name": "soft-triple", "proxies_per_class": "ten"},
-            r"loss.proxies_per_class: Value error, must be a whole number from 1 on, or auto, got 'ten'. Proxies of",
+            r"loss.proxies_per_class: Value error, must be a whole number of at least 1, or auto, got 'ten'. Proxies of",
         ),
         ({"name": "multi-proxy-anchor", "proxies_per_class": 0}, r"loss.proxies_per_class: .*, got 0"),
         ({"alfa": 1}, r"loss.alfa: unknown key. Did you mean 'alpha'\? Choices: alpha, margin, name, normalize."),
@@ -93,7 +93,7 @@ def test_defaults_are_those_of_the_loss_itself():
 def test_mistakes_are_named_with_path_and_choices(fields, message):
     with pytest.raises(UsageError, match=message):
         recipe_with(**fields)
-    with pytest.raises(UsageError, match="loss: is a section"):
+    with pytest.raises(UsageError, match="loss: must be a section"):
         make_recipe({**DATA, "loss": 3})
 
 

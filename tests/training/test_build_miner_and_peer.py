@@ -89,9 +89,9 @@ def test_mistakes_about_the_peer_are_named(monkeypatch):
         UsageError, match=r"loss\.name: .* no loss 'TripletMarginLos'. Did you mean 'pml/TripletMarginLoss'"
     ):
         build_loss(recipe_with(loss="pml/TripletMarginLos").loss, 4, 4)
-    with pytest.raises(UsageError, match=r"miner\.name: .* no miner 'zzz'\. There are: .*BatchHardMiner"):
+    with pytest.raises(UsageError, match=r"miner\.name: .* no miner 'zzz'\. Choices: .*BatchHardMiner"):
         build_miner(recipe_with(miner="pml/zzz").miner)
-    with pytest.raises(UsageError, match=r"loss: pml/TripletMarginLoss refused .*margn.* It takes: margin, swap"):
+    with pytest.raises(UsageError, match=r"loss: pml/TripletMarginLoss rejected .*margn.* It takes: margin, swap"):
         build_loss(recipe_with(loss={"name": "pml/TripletMarginLoss", "margn": 1}).loss, 4, 4)
     monkeypatch.setitem(sys.modules, "pytorch_metric_learning.losses", None)
     with pytest.raises(UsageError, match=r"loss\.name: pml/NTXentLoss needs pytorch-metric-learning: pip install"):

@@ -52,7 +52,7 @@ def test_a_damaged_one_is_refused_and_the_one_before_is_used(tmp_path: Path, dam
     assert state["step"] == 0
     reason = "its checksum does not match its content" if damage == "flipped" else "it is cut off"
     assert f"{checkpoints.path()} can't be read ({reason}" in notes[0]
-    assert notes[0].endswith("The one before it, checkpoint-1.pt, is used instead.")
+    assert notes[0].endswith("The previous one, checkpoint-1.pt, is used instead.")
     checkpoints.path(1).write_bytes(b"x")
     with pytest.raises(TophitError, match=r"No earlier one is intact; delete it to start the run again"):
         checkpoints.load()

@@ -88,7 +88,7 @@ def test_fields_reach_the_method(pictures: Path, tmp_path: Path):
 
 def test_a_loss_without_triplets_is_refused(pictures: Path, tmp_path: Path):
     with pytest.raises(
-        UsageError, match=r"loss\.name: the method generation feeds .* take one of contrastive, .*triplet"
+        UsageError, match=r"loss\.name: the method generation needs .* use one of contrastive, .*triplet"
     ):
         method_of(pictures, tmp_path, loss="proxy-anchor")
 

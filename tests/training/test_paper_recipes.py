@@ -108,7 +108,7 @@ def test_a_users_file_builds_on_a_shipped_recipe_or_on_a_file_beside_it(tmp_path
     with pytest.raises(UsageError, match=r"base: the chain of bases is circular"):
         read_file(tmp_path / "round.yaml")
     (tmp_path / "lost.yaml").write_text("base: pnp/cub\n")
-    with pytest.raises(UsageError, match=r"no recipe 'pnp/cub': head, icons"):
+    with pytest.raises(UsageError, match=r"no recipe 'pnp/cub'. Choices: head, icons"):
         read_recipe(tmp_path / "lost.yaml")
 
 

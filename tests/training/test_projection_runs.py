@@ -102,5 +102,5 @@ def test_the_18_rows_of_the_table_are_recipes() -> None:
     hncm = read_recipe("profs/triplet-hncm", ["method.rho=3"])
     assert hncm.method.hncm
     assert hncm.method.rho == 3
-    with pytest.raises(UsageError, match=r"no recipe of that name: head, icons, .*Did you mean 'profs/triplet-hncm'"):
+    with pytest.raises(UsageError, match=r"recipe of that name \(head, icons, .*Did you mean 'profs/triplet-hncm'"):
         read_recipe("profs/triplet")

@@ -78,7 +78,7 @@ def test_auto_reports_the_centres_that_each_class_kept(pictures: Path, tmp_path:
         written = Run(folder).result()
         assert written is not None
         assert written["centres"] == result["centres"]
-        assert f"closer than 0.1 merged: {kept} in 6 classes" in describe_centres(result["centres"])
+        assert f"closer than 0.1: {kept} in 6 classes" in describe_centres(result["centres"])
 
 
 def test_the_command_line_tells_the_centres(pictures: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_command_line_tells_the_centres(pictures: Path, tmp_path: Path) -> N
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml())
     for arguments in (["train", str(tmp_path / "recipe.yaml"), "--run"], ["train", "--resume"]):
         done = CliRunner().invoke(app, [*arguments, str(tmp_path / "run")])
-        assert "Distinct centres of the 10 proxies a class, those closer than 0.1 merged: 10 in 6" in " ".join(
+        assert "Distinct centres of the 10 proxies per class, merging those closer than 0.1: 10 in 6" in " ".join(
             done.stdout.split()
         )
 

@@ -125,13 +125,16 @@ def test_a_loss_above_the_limit_stops_with_the_images(pictures: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"memory": {"size": 8}}, r"memory.size: the loss proxy-anchor compares no image"),
-        ({"memory": {"size": 8}, "loss": {"name": "n-pair"}}, r"memory.size: the loss n-pair compares no image"),
+        ({"memory": {"size": 8}}, r"memory.size: the loss proxy-anchor can't compare images"),
+        ({"memory": {"size": 8}, "loss": {"name": "n-pair"}}, r"memory.size: the loss n-pair can't compare images"),
         (
             {"memory": {"size": 8}, "loss": {"name": "pnp"}, "method": {"name": "projection"}},
             r"memory.size: the method projection has no memory",
         ),
-        ({"batches": {"chunk": 4}, "embedder": {"freeze_batch_norm": False}}, r"batches.chunk: BatchNorm that learns"),
+        (
+            {"batches": {"chunk": 4}, "embedder": {"freeze_batch_norm": False}},
+            r"batches.chunk: BatchNorm in training mode",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(
