@@ -40,7 +40,7 @@ def test_a_run_and_an_evaluation_on_vehicleid_use_its_protocol(tophit: Run, tmp_
     # The run knows the set and that it is partial, so the folder alone is enough.
     evaluated = json.loads(tophit("evaluate", run, "--data", root, "--json").stdout)
     assert evaluated["test_sets"]["large"] == pytest.approx(result["test_sets"]["large"])
-    assert "one random image a class" in tophit("evaluate", run, "--data", root).stdout
+    assert "one random image per class" in tophit("evaluate", run, "--data", root).stdout
 
 
 def test_in_shops_queries_search_its_gallery(tophit: Run, tmp_path: Path) -> None:
