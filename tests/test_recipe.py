@@ -28,7 +28,7 @@ def test_every_recipe_that_ships_is_valid(name: str) -> None:
         ("batches.sampler=balancd", r"Did you mean 'balanced'\? Choices: balanced, random"),
         ("embedder.dim=wide", r"embedder\.dim: .*got 'wide'\. Length of the vectors; null:"),
         ("optimizer.head.lr=-1", r"optimizer\.head\.lr: .*greater than or equal to 0, got -1"),
-        ("evaluation.metric=r@1", r"evaluation\.metric: unknown value 'r@1'\. .*recall@K"),
+        ("evaluation.metric=r@1", r"evaluation\.metric: There is no metric 'r@1'\. .*recall@K"),
         ("augment.scale=[0.9,0.5]", r"augment\.scale: .*0 < least <= most <= 1"),
         ("data=icons", r"data: must be a section with manifest, .*not 'icons'"),
         ("seed", r"'seed' does not set a field; write FIELD=VALUE, such as loss\.alpha=2"),

@@ -14,7 +14,7 @@ from rich.console import Console
 from tophit.data.icons import icon_set, pixel_vectors
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.evaluation import RetrievalMetrics
-from tophit.files import write_text
+from tophit.files import write_json
 from tophit.models.embedder import load
 from tophit.progress import View
 from tophit.recipe import Recipe
@@ -102,7 +102,7 @@ def _plain(metrics: RetrievalMetrics) -> dict[str, Any]:
 def _cached_json(path: Path, make: Any) -> dict[str, Any]:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(make(), indent=2) + "\n")
+        write_json(path, make())
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -15,9 +15,10 @@ import difflib
 import importlib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -122,7 +123,11 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
     check_kind(kind)
 
     def add(target: Target) -> Target:
-        _registered[kind, name] = _entry_of(kind, name, target, facts)
+        summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
+        own = _entry(kind, name, target.__module__, target.__qualname__, facts, summary)
+        if not target.__module__.startswith("tophit."):  # a class of a notebook or a test is in no file
+            own = replace(own, source=lambda: _parameters_of(target))
+        _registered[kind, name] = own
         return target
 
     return add
@@ -143,12 +148,12 @@ def entries(kind: str) -> list[Entry]:
 def find(kind: str, name: str) -> Entry:
     """Return the entry of a registered name or of ``package.module:Name``; raise if there is none."""
     check_kind(kind)
+    if (kind, name) in _registered:
+        return _registered[kind, name]
     own = _own_entries(kind)
     if name in own:
         return own[name]
-    if (kind, name) in _registered:
-        return _registered[kind, name]
-    library = f"{name.partition('/')[0]}/"  # timm/NAME is any model of the library registered as timm/
+    library = f"{name.partition('/')[0]}/"  # timm/NAME is any model of the library that is registered as timm/
     if library in own and library != name:
         return own[library]
     points = _entry_points(kind)
@@ -156,8 +161,9 @@ def find(kind: str, name: str) -> Entry:
         return _from_outside(kind, name, points[name].value)
     if ":" in name:
         return _from_outside(kind, name, name)
-    word = KINDS[kind].word or kind
-    raise UsageError(f"There is no {word} '{name}'.{did_you_mean(name, names(kind))} {choices(kind)}")
+    word, known = KINDS[kind].word or kind, names(kind)
+    hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}; or package.module:Name."
+    raise UsageError(f"There is no {word} '{name}'.{hint}")
 
 
 def is_known(kind: str, name: str) -> bool:
@@ -169,9 +175,23 @@ def is_known(kind: str, name: str) -> bool:
     return bool(model) and library + slash in own
 
 
-def choices(kind: str) -> str:
-    """Return the sentence that lists the choices."""
-    return f"Choices: {', '.join(names(kind))}; or package.module:Name."
+def find_metric(name: str) -> tuple[Entry, int | None]:
+    """Return the metric of a name such as ``mAP`` or ``recall@16``, and its number of results if it takes one."""
+    kind, k = name, None
+    before, _, number = name.rpartition("@")
+    if before and number.isdecimal() and (":" in name or not is_known("metric", name)):
+        kind, k = before, int(number)
+    if not is_known("metric", kind):
+        known = [f"{entry.name}@K" if "k" in entry.source() else entry.name for entry in entries("metric")]
+        hint = did_you_mean(name.partition("@")[0], [each.removesuffix("@K") for each in known])
+        raise UsageError(f"There is no metric '{name}'.{hint} Choices: {', '.join(known)}; or package.module:function.")
+    entry = find("metric", kind)
+    takes_k = "k" in entry.source()
+    if takes_k and not k:
+        raise UsageError(f"The metric {kind} needs a number of results of at least 1, as in {kind}@10.")
+    if k is not None and not takes_k:
+        raise UsageError(f"The metric {kind} takes no number of results: write {kind}, not {name}.")
+    return entry, k
 
 
 def did_you_mean(word: object, known: Sequence[str]) -> str:
@@ -187,9 +207,8 @@ def check_kind(kind: str) -> None:
         raise UsageError(f"There is no kind '{kind}' to register or find; the kinds are {', '.join(KINDS)}.")
 
 
-def _entry_of(kind: str, name: str, target: Any, facts: Mapping[str, Any]) -> Entry:
-    summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
-    return Entry(kind, name, target.__module__, target.__qualname__, facts, summary, lambda: _parameters_of(target))
+def _entry(kind: str, name: str, module: str, attribute: str, facts: Mapping[str, Any], summary: str) -> Entry:
+    return Entry(kind, name, module, attribute, facts, summary, lambda: _parameters_at(module, attribute))
 
 
 def _from_outside(kind: str, name: str, place: str) -> Entry:
@@ -200,13 +219,19 @@ def _from_outside(kind: str, name: str, place: str) -> Entry:
         sys.path.append(here)
     target = Entry(kind, name, module, attribute).load()
     known = next((each for each in _registered.values() if (each.module, each.attribute) == (module, attribute)), None)
-    made = _entry_of(kind, name, target, {} if known is None else known.facts)
-    return Entry(kind, name, module, attribute, made.facts, made.summary, made.source)
+    summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
+    return Entry(kind, name, module, attribute, known.facts if known else {}, summary, lambda: _parameters_of(target))
+
+
+def _entry_points(kind: str) -> dict[str, EntryPoint]:
+    return _installed(tuple(sys.path)).get(KINDS[kind].group, {})
 
 
 @cache
-def _entry_points(kind: str) -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=KINDS[kind].group)}
+def _installed(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
+    """Return the entry points of the packages on a path, by group and name; looking at all of them takes a while."""
+    every: Any = entry_points()  # read once for all groups
+    return {kind.group: {point.name: point for point in every.select(group=kind.group)} for kind in KINDS.values()}
 
 
 def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
@@ -234,22 +259,25 @@ def _parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
 
 @cache
 def _own_entries(kind: str) -> dict[str, Entry]:
-    """Return the entries in the package's own files, by name."""
+    """Return the entries in the package's own files, by name. Only decorators are parsed: it takes milliseconds."""
     found: dict[str, Entry] = {}
     for path in _files(KINDS[kind].places):
         text = path.read_text(encoding="utf-8")
-        if f"@{_REGISTER}" not in text and f"@{KINDS[kind].decorator or _REGISTER}" not in text:
+        if f"@{_REGISTER}(" not in text and f"@{KINDS[kind].decorator}(" not in text:
             continue
         module = ".".join(("tophit", *path.relative_to(_ROOT).with_suffix("").parts))
-        for node in _definitions(path):
-            for name, facts in _registrations(node, kind):
-                summary = (ast.get_docstring(node) or "").split("\n", 1)[0]
-                found[name] = Entry(kind, name, module, node.name, facts, summary, _reader(node))
+        for definition in _DECORATED.finditer(text):
+            decorators, attribute = definition.groups()
+            for name, facts in _registrations(decorators, kind):
+                docstring = _DOCSTRING.search(text, definition.end())
+                summary = docstring.group(1).removesuffix('"""') if docstring else ""
+                found[name] = _entry(kind, name, module, attribute, facts, summary)
     return found
 
 
-def _reader(node: "_Definition") -> Callable[[], dict[str, inspect.Parameter]]:
-    return lambda: _read_parameters(node)
+# Top-level decorators with what follows on further lines, and the name of what they decorate.
+_DECORATED = re.compile(r"^((?:@[^\n]*\n(?:[ )][^\n]*\n)*)+)(?:class|def) (\w+)", re.MULTILINE)
+_DOCSTRING = re.compile(r':\n +"""([^\n]*)')
 
 
 def _files(places: Sequence[str]) -> Iterator[Path]:
@@ -267,18 +295,18 @@ def _definitions(path: Path) -> list[_Definition]:
     return [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
 
-def _registrations(node: _Definition, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the plain-value facts of each decorator that registers a definition under a kind."""
-    for decorator in node.decorator_list:
-        if not isinstance(decorator, ast.Call) or not isinstance(decorator.func, ast.Name):
-            continue
-        words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
-        if decorator.func.id == KINDS[kind].decorator:
-            words = [kind, *words]
-        elif decorator.func.id != _REGISTER:
-            continue
-        if len(words) >= 2 and words[0] == kind:
-            yield str(words[1]), _plain_facts(decorator.keywords)
+def _registrations(decorators: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield name and facts of each decorator that registers under a kind; only facts that are plain values."""
+    if f"@{_REGISTER}(" not in decorators and f"@{KINDS[kind].decorator}(" not in decorators:
+        return
+    (decorated,) = ast.parse(f"{decorators}class Decorated: ...").body
+    assert isinstance(decorated, ast.ClassDef)
+    for decorator in decorated.decorator_list:
+        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name):
+            words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
+            words = [kind, *words] if decorator.func.id == KINDS[kind].decorator else words
+            if len(words) >= 2 and words[0] == kind:
+                yield str(words[1]), _plain_facts(decorator.keywords)
 
 
 def _plain_facts(keywords: Sequence[ast.keyword]) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def test_split_and_names_of_the_file_count(tmp_path: Path) -> None:
         ({"features": np.full((3, 2), np.nan), "labels": np.arange(3)}, r"3 rows with NaN or infinity, the first is 0"),
         ({"features": np.ones(3), "labels": np.arange(3)}, r"must be floating point numbers \(N, c\)"),
         ({"features": np.ones((3, 2), int), "labels": np.arange(3)}, r"not int64 \(3, 2\)"),
-        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, r"'labels' must have one value per feature, .*\(3,\)"),
+        ({"features": np.ones((3, 2)), "labels": np.arange(4)}, r"'labels' must have one value per feature"),
         ({"features": np.ones((3, 2)), "labels": np.ones(3)}, r"'labels' must be whole numbers or text, not float64"),
         ({"features": np.ones((2, 2)), "labels": np.arange(2), "split": np.asarray(["train", "eval"])}, r"'eval'"),
         ({"features": np.ones((2, 2)), "labels": np.arange(2), "names": np.arange(3)}, r"'names' must have one value"),

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tophit.losses import NPairLoss, TripletLoss
 from tophit.methods import GenerationMethod, GenerationSettings, TrainingBatch
-from tophit.methods.thsg import SampleBuffer, balance_weights, reverse_margin
+from tophit.methods.thsg.components import SampleBuffer, balance_weights, reverse_margin
 from tophit.mining import mine
 
 CLASSES, DIM = 6, 8
@@ -238,7 +238,7 @@ def test_without_category_loss_the_embedder_gets_the_triplet_terms_alone():
     method.step(batch)  # w_org is 1: only the original term
     twin = make(category=False)
     torch.manual_seed(3)
-    from tophit.methods.thsg import random_triplets
+    from tophit.methods.thsg.components import random_triplets
 
     triplets = random_triplets(batch.labels)
     loss = TripletLoss()(twin.embed(batch.inputs), batch.labels, triplets=tuple(triplets))

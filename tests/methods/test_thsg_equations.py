@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tophit.methods import thsg
+from tophit.methods.thsg import components
+from tophit.methods.thsg import equations as thsg
 
 CASES = {
     case["id"]: case
@@ -45,7 +46,7 @@ def test_manipulation_and_its_gradient(metric, dtype):
     p.requires_grad_()
     d = thsg.pair_distance(a, p, metric)
     assert close(d, outputs["d"], dtype)
-    epochs = thsg.EpochMean()
+    epochs = components.EpochMean()
     epochs.add(d)
     epochs.end_epoch()
     assert epochs.value() == pytest.approx(params["dt"], rel=TOLERANCE[dtype])

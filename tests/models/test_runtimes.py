@@ -9,10 +9,9 @@ from typer.testing import CliRunner
 
 from tophit.cli import app
 from tophit.errors import TophitError, UsageError
-from tophit.models import Embedder, build_embedder, exported, runtime_choice
+from tophit.models import Embedder, build_embedder, exported, runtimes
 from tophit.models.exported import export_embedder
-from tophit.models.runtime_choice import choose, fastest_runtime
-from tophit.models.runtimes import build_runtime, choose_runtime, runtimes_at_hand
+from tophit.models.runtimes import build_runtime, choose, choose_runtime, fastest_runtime, runtimes_at_hand
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def test_the_fastest_is_measured_once_and_stays(
         asked.append(batch)
         return {name: 1.0 if name == "torch-contiguous" else 2.0 for name in names}
 
-    monkeypatch.setattr(runtime_choice, "measure_runtimes", measure)
+    monkeypatch.setattr(runtimes, "measure_runtimes", measure)
     for _ in range(3):
         assert choose_runtime(embedder, 10_000).name == "torch-contiguous"
     assert asked == [64]
@@ -86,7 +85,7 @@ def test_a_real_measurement_gives_every_engine_a_time(
 ) -> None:
     monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path))
     names = runtimes_at_hand()
-    seconds = runtime_choice.measure_runtimes(embedder, 4, "fp32", names)
+    seconds = runtimes.measure_runtimes(embedder, 4, "fp32", names)
     assert list(seconds) == names
     assert all(value > 0 for value in seconds.values())
     assert fastest_runtime(embedder, 4) == fastest_runtime(embedder, 4)

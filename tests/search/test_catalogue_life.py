@@ -12,7 +12,7 @@ import pytest
 from tests.search.servers import BACKENDS, place_of
 
 from tophit.data.folders import open_images
-from tophit.data.items import item_id, to_item, to_row
+from tophit.data.item_rows import item_id, to_item, to_row
 from tophit.data.manifest import ImageRow, read_manifest
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder

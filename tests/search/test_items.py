@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tophit.data.folders import open_images
-from tophit.data.items import item_id, to_item, to_row
+from tophit.data.item_rows import item_id, to_item, to_row
 from tophit.data.manifest import ImageRow
 from tophit.embedding.folder import embed_to_folder
 from tophit.errors import TophitError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.reference.reranking import alpha_expansion, k_reciprocal
 
-from tophit.data.items import number_or_text, stored_value
+from tophit.data.item_rows import number_or_text, stored_value
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal
 from tophit.search import Index

@@ -84,7 +84,7 @@ def test_defaults_are_those_of_the_loss_itself():
         ({"name": "topk-precision", "k": 0}, r"loss.k: Input should be greater than or equal to 1, got 0. Length"),
         (
             {"name": "soft-triple", "proxies_per_class": "ten"},
-            r"loss.proxies_per_class: Value error, must be a whole number of at least 1, or auto, got 'ten'. Proxies",
+            r"loss.proxies_per_class: Value error, must be a whole number of at least 1, or auto, got 'ten'. Prox",
         ),
         ({"name": "multi-proxy-anchor", "proxies_per_class": 0}, r"loss.proxies_per_class: .*, got 0"),
         ({"alfa": 1}, r"loss.alfa: unknown key. Did you mean 'alpha'\? Choices: alpha, margin, name, normalize."),

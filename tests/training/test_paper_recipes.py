@@ -8,7 +8,7 @@ from tests.reference import set_trees
 from tophit import training
 from tophit.errors import UsageError
 from tophit.recipe import read_recipe, recipe_names, variant_names
-from tophit.recipe.files import read_file
+from tophit.recipe.recipe_files import read_file
 
 OF_PAPERS = [name for name in recipe_names() if "/" in name]
 TINY = [

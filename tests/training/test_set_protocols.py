@@ -15,7 +15,7 @@ from tophit.errors import UsageError
 from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.models import load
-from tophit.training.papers import cluster_metrics, drawn_gallery_metrics
+from tophit.training.evaluate import cluster_metrics, drawn_gallery_metrics
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1", "log=[]"]

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from tophit.batches.balanced import BalancedBatchSampler
-from tophit.batches.random import RandomBatchSampler
+from tophit.batches.balanced import BalancedBatchSampler, RandomBatchSampler
 from tophit.batches.representatives import RepresentativeBatchSampler, projection_steps
 
 __all__ = [

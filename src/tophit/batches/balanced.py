@@ -1,4 +1,4 @@
-"""Balanced batches of P classes times K images, with every image once per epoch."""
+"""Batches in which every image comes once per epoch: balanced (P classes times K images) or random."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Annotated
@@ -93,3 +93,28 @@ class BalancedBatchSampler:
         elif len(last) == 1 < self.per_class and len(groups) > 1:  # a single image has no positive in its batch
             last.append(groups[-2].pop() if self.per_class > 2 else shuffled[0])
         return groups
+
+
+@register("sampler", "random")
+class RandomBatchSampler:
+    """Shuffled batches of ``size`` images; the last may be smaller. ``epoch`` and ``seed`` fix the order."""
+
+    def __init__(
+        self, images: int, size: Annotated[Count, Doc("Images in a random batch.")] = 128, seed: int = 0
+    ) -> None:
+        if images < 1 or size < 1:
+            raise UsageError(f"A batch needs at least one image: got {images} images and batches of {size}.")
+        self.images = images
+        self.size = size
+        self.seed = seed
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-self.images // self.size)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Yield lists of row numbers."""
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(self.images)
+        for start in range(0, self.images, self.size):
+            yield order[start : start + self.size].tolist()

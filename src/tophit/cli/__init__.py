@@ -1,20 +1,6 @@
 """The command line. Each command is one library call; heavy imports wait until a command needs them."""
 
-from tophit.cli import compare, data, embed, evaluation, export, items, report, search, serve, sets, training
+from tophit.cli import compare, data, embed, evaluation, export, items, report, search, serve, training  # noqa: F401
 from tophit.cli.shell import app, main
 
-__all__ = [
-    "app",
-    "compare",
-    "data",
-    "embed",
-    "evaluation",
-    "export",
-    "items",
-    "main",
-    "report",
-    "search",
-    "serve",
-    "sets",
-    "training",
-]
+__all__ = ["app", "main"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.items import item_id
+from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
 from tophit.embedding.vector_parts import (
     DESCRIPTION,
@@ -25,7 +25,7 @@ from tophit.embedding.vector_parts import (
     write_part,
 )
 from tophit.errors import TophitError, UsageError
-from tophit.files import create_text, write_text
+from tophit.files import create_text, write_json
 from tophit.models.embedder import Embedder
 from tophit.models.runtimes import Runtime, build_runtime, choose_runtime, features_of
 from tophit.progress import Progress
@@ -179,5 +179,5 @@ def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: 
     bad = {row: reason for _, reasons in summaries for row, reason in reasons.items()}
     complete = len(there) == len(paths)
     if complete and not (plan["complete"] and plan["count_of_rows"] == count):
-        write_text(folder / DESCRIPTION, json.dumps(plan | {"count_of_rows": count, "complete": True}, indent=2) + "\n")
+        write_json(folder / DESCRIPTION, plan | {"count_of_rows": count, "complete": True})
     return EmbeddedFolder(count, dict(sorted(bad.items())), complete, runtime)

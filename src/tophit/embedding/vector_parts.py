@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.items import item_id
+from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file

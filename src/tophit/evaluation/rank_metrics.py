@@ -12,7 +12,7 @@ import numpy as np
 
 from tophit.errors import UsageError
 from tophit.evaluation.relevant import RankedQueries
-from tophit.registry import did_you_mean, entries, find, is_known, register
+from tophit.registry import find_metric, register
 
 
 @register("metric", "recall")
@@ -89,22 +89,5 @@ def parse_metric(name: str) -> Metric:
     >>> parse_metric("recall@16").k
     16
     """
-    kind, k = name, None
-    before, _, number = name.rpartition("@")
-    if before and number.isdecimal() and (":" in name or not is_known("metric", name)):
-        kind, k = before, int(number)
-    if not is_known("metric", kind):
-        raise UsageError(_unknown(name))
-    entry = find("metric", kind)
-    takes_k = "k" in entry.source()
-    if takes_k and not k:
-        raise UsageError(f"The metric {kind} needs a number of results of at least 1, as in {kind}@10.")
-    if k is not None and not takes_k:
-        raise UsageError(f"The metric {kind} takes no number of results: write {kind}, not {name}.")
-    return Metric(name, kind, k, entry.load())
-
-
-def _unknown(name: str) -> str:
-    known = [f"{entry.name}@K" if "k" in entry.source() else entry.name for entry in entries("metric")]
-    near = did_you_mean(name.partition("@")[0], [each.removesuffix("@K") for each in known])
-    return f"There is no metric '{name}'.{near} Choices: {', '.join(known)}; or package.module:function."
+    entry, k = find_metric(name)
+    return Metric(name, entry.name, k, entry.load())

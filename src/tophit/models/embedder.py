@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file, write_text
+from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone
@@ -144,7 +144,7 @@ class Embedder(nn.Module):
         state = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with replace_file(folder / _WEIGHTS) as temporary:
             save_file(state, temporary)
-        write_text(folder / _DESCRIPTION, json.dumps(self.describe(), indent=2) + "\n")
+        write_json(folder / _DESCRIPTION, self.describe())
 
     def fingerprint(self) -> str:
         """Return a digest of the weights and the preprocessing: equal fingerprints give equal vectors."""

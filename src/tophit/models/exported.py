@@ -1,6 +1,5 @@
 """The embedder as one ONNX file, checked against torch, with a description of the images it expects next to it."""
 
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import torch
 from PIL import Image
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file, write_text
+from tophit.files import replace_file, write_json
 from tophit.models.embedder import Embedder
 from tophit.models.onnx_export import export_onnx
 from tophit.models.runtimes import export_installed, onnx_installed
@@ -58,7 +57,7 @@ def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Ex
                     f"The model was not written: onnxruntime's vectors differ from torch's by {difference:.1e}."
                 )
     description = path.with_suffix(".json")
-    write_text(description, json.dumps(_describe(embedder, model), indent=2) + "\n")
+    write_json(description, _describe(embedder, model))
     return Exported(path, description, difference, speeds)
 
 

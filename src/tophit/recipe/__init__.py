@@ -2,8 +2,8 @@
 
 from tophit.recipe.choosing import Section
 from tophit.recipe.fields import recipe_fields
-from tophit.recipe.files import merged, table_rows
 from tophit.recipe.reading import make_recipe, read_recipe, recipe_names, variant_names
+from tophit.recipe.recipe_files import merged, table_rows
 from tophit.recipe.sections import Recipe
 
 __all__ = [

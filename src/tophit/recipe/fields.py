@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tophit.recipe.choosing import alternatives
-from tophit.recipe.files import name_key
+from tophit.recipe.recipe_files import name_key
 from tophit.recipe.sections import CHOSEN, Recipe
 
 Line = tuple[str, str, str, str]

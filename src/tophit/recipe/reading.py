@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.files import name_key, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import name_key, read_file, shipped_files, shipped_variants, table_rows
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean
 
@@ -124,12 +124,12 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
         yield f"{path}: unknown value '{given}'.{problem['msg']}."
     elif problem["type"] == "unusable_choice":
         yield f"{path}.{context['key']}: {problem['msg']}"
+    elif problem["type"] == "unknown_metric":
+        yield f"{path}: {problem['msg']}"
     elif problem["type"] == "not_chosen":
         yield f"{path}: {problem['msg']}, not {given!r}."
     elif problem["type"] == "missing":
         yield f"{path}: needs a value. {described}".rstrip()
-    elif problem["type"] == "string_pattern_mismatch":
-        yield f"{path}: unknown value '{given}'. {described}"
     elif problem["type"] in ("model_type", "model_attributes_type"):
         yield f"{path}: must be a section with {', '.join(_section_at(section, parts).model_fields)}, not {given!r}."
     else:

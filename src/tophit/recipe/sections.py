@@ -3,13 +3,15 @@
 Losses, miners, methods and samplers document their own fields in their signatures; all others are documented here.
 """
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
+from tophit.errors import UsageError
 from tophit.recipe.choosing import Section, chosen, registered, section_of
+from tophit.registry import find_metric
 
 if TYPE_CHECKING:  # sections from the registry: their fields are not known until it is read
     Loss = Miner = Method = Batches = Any
@@ -22,8 +24,13 @@ CHOSEN = {"loss": "loss", "miner": "miner", "method": "method", "batches": "samp
 """The recipe's sections that are chosen by name, and the kind of each."""
 
 
-_METRIC = r"(MAP@R|mAP|R-precision|(recall|precision|ndcg|MAP)@[1-9][0-9]*|[\w.]+:\w+(@[1-9][0-9]*)?)"
-_PAPER_METRIC = rf"(NMI|F1|([a-z]+/)?{_METRIC})"
+def _metric(name: str) -> str:
+    """Refuse a name that is no metric."""
+    try:
+        find_metric(name)
+    except UsageError as error:
+        raise PydanticCustomError("unknown_metric", "{reason}", {"reason": str(error)}) from None
+    return name
 
 
 class Data(Section):
@@ -171,21 +178,19 @@ class BackboneGroup(Section):
     """How the backbone's weights are updated."""
 
     lr: float = Field(default=1e-4, ge=0, description="Learning rate of the backbone.")
-    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the backbone.")
+    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of this group.")
 
 
-class HeadGroup(Section):
+class HeadGroup(BackboneGroup):
     """How the head's weights are updated."""
 
     lr: float = Field(default=1e-3, ge=0, description="Learning rate of the head.")
-    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the head.")
 
 
-class ProxyGroup(Section):
+class ProxyGroup(BackboneGroup):
     """How the loss's own parameters are updated."""
 
     lr: float = Field(default=1e-2, ge=0, description="Learning rate of the loss's own parameters, such as proxies.")
-    weight_decay: float = Field(default=1e-4, ge=0, description="Weight decay of the loss's own parameters.")
 
 
 class Optimizer(Section):
@@ -238,9 +243,8 @@ class Evaluation(Section):
     """How the best epoch is chosen."""
 
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
-    metric: str = Field(
+    metric: Annotated[str, AfterValidator(_metric)] = Field(
         default="MAP@R",
-        pattern=rf"^{_METRIC}$",
         description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
     )
     select_on: Literal["validation", "test"] = Field(
@@ -272,9 +276,9 @@ class Paper(Section):
     @field_validator("metrics")
     @classmethod
     def _known(cls, value: dict[str, float]) -> dict[str, float]:
-        unknown = [name for name in value if not re.fullmatch(_PAPER_METRIC, name)]
-        if unknown:
-            raise ValueError(f"Unknown metric '{unknown[0]}'; use NMI, F1, or those of evaluation.metric")
+        for name in value:
+            if name not in ("NMI", "F1"):
+                _metric(name.rpartition("/")[2])
         return value
 
 

@@ -27,7 +27,7 @@ from tophit.report.measured import Measured, measure_models
 from tophit.report.page import write_page
 from tophit.report.pictures import Pictures, Thumbnails
 from tophit.report.query_pages import TopK
-from tophit.training.papers import drawn_gallery_metrics, wanted_metrics
+from tophit.training.evaluate import drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import has_pairs

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from tophit.data.items import item_id
+from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
 from tophit.images.decode import BadImage, read_image
 from tophit.progress import Progress

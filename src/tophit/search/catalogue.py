@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tophit.data.items import to_item, to_row
+from tophit.data.item_rows import to_item, to_row
 from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
 from tophit.embedding.vector_parts import (
@@ -18,7 +18,7 @@ from tophit.embedding.vector_parts import (
     read_part,
 )
 from tophit.errors import TophitError, UsageError
-from tophit.files import write_text
+from tophit.files import write_json
 from tophit.images.decode import Box, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
@@ -198,7 +198,7 @@ def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progr
             index.upsert(part.ids[chosen], part.vectors[chosen], [_metadata(part, row) for row in rows])
         written += len(part.ids)
         done[str(path.absolute())] = _state(path)
-        write_text(done_file, json.dumps(done, indent=2) + "\n")
+        write_json(done_file, done)
     return written
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from tophit.data.items import number_or_text
+from tophit.data.item_rows import number_or_text
 from tophit.errors import UsageError
 
 Operator = Literal["eq", "ne", "in", "lt", "lte", "gt", "gte"]

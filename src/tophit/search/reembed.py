@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tophit.data.feature_files import feature_file_of
-from tophit.data.items import item_id, to_row
+from tophit.data.item_rows import item_id, to_row
 from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.errors import TophitError

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import write_text
+from tophit.files import write_json
 from tophit.models.embedder import Embedder, load
 from tophit.search.backend import backend_facts, folder_backend
 from tophit.search.index import Index
@@ -83,7 +83,7 @@ def write_versions(folder: str | Path, versions: Versions) -> None:
     """Write the versions, atomically and durably."""
     fields = {"format": _FORMAT, **asdict(versions)}
     fields["versions"] = {name: {"engine": v.pop("backend"), **v} for name, v in fields["versions"].items()}
-    write_text(Path(folder) / NAME, json.dumps(fields, indent=2) + "\n")
+    write_json(Path(folder) / NAME, fields)
 
 
 def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | None = None) -> str:

@@ -23,8 +23,7 @@ from tophit.files import replace_file, without_nan, write_json
 from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.reranking import Reranking
-from tophit.training.evaluate import metrics_of_vectors, search_arrays
-from tophit.training.papers import drawn_gallery_metrics
+from tophit.training.evaluate import drawn_gallery_metrics, metrics_of_vectors, search_arrays
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,15 @@ from tophit.recipe import Recipe
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
-from tophit.training.evaluate import metrics_of_vectors
+from tophit.training.evaluate import (
+    beside_paper,
+    cluster_metrics,
+    drawn_gallery_metrics,
+    metrics_of_vectors,
+    wanted_metrics,
+)
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
-from tophit.training.papers import beside_paper, cluster_metrics, drawn_gallery_metrics, wanted_metrics
 from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tophit.data.folders import open_data, whole_path
-from tophit.data.items import item_id
+from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
