@@ -39,7 +39,7 @@ class ProxyNCALoss(ProxyLoss):
         num_classes: int,
         embedding_dim: int,
         temperature: Annotated[Positive, Doc("Divisor of the squared distances.")] = 1.0,
-        probability: Annotated[bool, Doc("Compare with all classes, including the own: ProxyNCA++.")] = False,
+        probability: Annotated[bool, Doc("Compare with all classes, including the sample's own: ProxyNCA++.")] = False,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(num_classes, embedding_dim, None, normalize)

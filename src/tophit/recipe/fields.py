@@ -28,7 +28,7 @@ def _chosen_fields(section: str, default: str) -> Iterator[Line]:
     sections, key = alternatives(CHOSEN[section]), name_key(section)
     peers = ["pml/NAME"] if section in ("loss", "miner") else []
     choices = " | ".join([*sections, *peers, "package.module:Name"])
-    yield f"{section}.{key}", choices, default, "Name of the choice; each has its own fields."
+    yield f"{section}.{key}", choices, default, "Which one to use; each has its own fields."
     seen: set[str] = set()
     for choice in [default, *(each for each in sections if each != default)]:
         for name, info in sections[choice].model_fields.items():

@@ -68,7 +68,7 @@ class Data(Section):
     merge_classes: int = Field(
         default=1,
         ge=1,
-        description="Merge every this many training classes into one; validation and test classes stay. "
+        description="How many training classes to merge into one; validation and test classes stay. "
         "3 is the PNP paper's test of robustness.",
     )
     max_bad_images: int = Field(
@@ -256,7 +256,9 @@ class Evaluation(Section):
         description="Finally compute NMI and F1 of k-means against this column of the test rows: label, or metadata.",
     )
     test: bool = Field(default=True, description="Measure the best embedder on the test classes at the end.")
-    before: bool = Field(default=True, description="Also measure the backbone before training on the test classes.")
+    before: bool = Field(
+        default=True, description="Measure the test classes also with the backbone as it was before training."
+    )
     per_query: bool = Field(default=False, description="Save the metrics of every test query in per_query.npz.")
 
 
