@@ -4,11 +4,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tophit import registry
 from tophit.cli import app
 from tophit.errors import UsageError
 from tophit.recipe import read_recipe
@@ -50,9 +51,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def outside(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the installed package visible, as in an environment of its own."""
+def outside(installed: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Make the installed package visible for one test; afterwards nothing of it is left in the process."""
     monkeypatch.syspath_prepend(installed)
+    yield
+    for key in [key for key, entry in registry._registered.items() if entry.module.startswith("outside.")]:
+        del registry._registered[key]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "outside"]:
+        del sys.modules[name]
 
 
 @pytest.fixture

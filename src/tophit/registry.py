@@ -133,11 +133,15 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
     return add
 
 
+def own_names(kind: str) -> list[str]:
+    """Return the names of a kind in the package's own files, in their order."""
+    return list(_own_entries(kind))
+
+
 def names(kind: str) -> list[str]:
     """Return the names of a kind: the package's own in the order of its files, then all others."""
-    own = list(_own_entries(kind))
     added = [name for known, name in _registered if known == kind]
-    return list(dict.fromkeys([*own, *added, *_entry_points(kind)]))
+    return list(dict.fromkeys([*own_names(kind), *added, *_entry_points(kind)]))
 
 
 def entries(kind: str) -> list[Entry]:

@@ -156,7 +156,7 @@ def test_a_user_can_register_a_backbone(pictures: Path, monkeypatch: pytest.Monk
     from tophit import registry
     from tophit.images.preprocessing import Preprocessing
 
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setitem(registry._registered, ("backbone", "mine"), registry.Entry("backbone", "mine", "", ""))
     register_backbone("mine", Preprocessing(size=24))(SmallNet)
     assert build_embedder("mine", "random", dim=4).encode(sorted(pictures.rglob("*.png"))[:2]).shape == (2, 4)
 

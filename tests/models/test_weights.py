@@ -57,7 +57,7 @@ def test_a_file_is_fetched_once_checked_and_loaded(
     torch.save(SmallNet().state_dict(), tmp_path / "net.pth")
     kind.content = (tmp_path / "net.pth").read_bytes()
     prefix = hashlib.sha256(kind.content).hexdigest()[:8]
-    monkeypatch.setattr(registry, "_registered", dict(registry._registered))
+    monkeypatch.setitem(registry._registered, ("backbone", "mine"), registry.Entry("backbone", "mine", "", ""))
     register_backbone("mine", Preprocessing(), PublishedFile(f"{url}/net-{prefix}.pth", prefix))(SmallNet)
     expected = torch.load(tmp_path / "net.pth", weights_only=True)
     for _ in range(2):

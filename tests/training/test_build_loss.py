@@ -84,7 +84,7 @@ def test_defaults_are_those_of_the_loss_itself():
         ({"name": "topk-precision", "k": 0}, r"loss.k: Input should be greater than or equal to 1, got 0. Length"),
         (
             {"name": "soft-triple", "proxies_per_class": "ten"},
-            r"loss.proxies_per_class: Value error, must be a whole number of at least 1, or auto, got 'ten'. Prox",
+            r"loss.proxies_per_class: must be a whole number of at least 1, or auto, got 'ten'. Prox",
         ),
         ({"name": "multi-proxy-anchor", "proxies_per_class": 0}, r"loss.proxies_per_class: .*, got 0"),
         ({"alfa": 1}, r"loss.alfa: unknown key. Did you mean 'alpha'\? Choices: alpha, margin, name, normalize."),
@@ -115,4 +115,4 @@ def test_the_explanation_lists_each_loss():
     assert fields["loss.k (topk-precision)"] == ("int", "5")
     assert fields["loss.alpha (pnp)"] == ("float", "4.0")
     assert fields["loss.alpha"] == ("float", "32.0")
-    assert fields["loss.include_self (smooth-ap)"] == ("bool", "True")
+    assert fields["loss.include_self (smooth-ap)"] == ("bool", "true")

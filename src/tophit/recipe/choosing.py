@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from tophit.errors import UsageError
 from tophit.options import Registered
-from tophit.registry import Foreign, did_you_mean, entries, find, is_known, names
+from tophit.registry import Foreign, did_you_mean, entries, find, is_known, names, own_names
 
 PEER = "pml/"
 
@@ -86,7 +86,7 @@ def section_of(kind: str, name: str) -> type[Section]:
 def _batches(sampler: str) -> type[Section]:
     """Return the section ``batches``: it has the options of all the package's samplers, whichever is chosen."""
     fields: dict[str, Any] = {}
-    for each in [*names("sampler"), sampler]:
+    for each in [*own_names("sampler"), sampler]:
         fields |= _fields("sampler", each)
     fields["chunk"] = (
         int | None,
@@ -118,7 +118,7 @@ def registered(kind: str, also: Sequence[str] = ()) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in also and not is_known(kind, name):
-            known = [*also, *names(kind)]
+            known = [*also, *(f"{each}NAME" if each.endswith("/") else each for each in names(kind))]
             hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}"
             raise PydanticCustomError("unknown_name", "{hint}", {"hint": hint})
         return name

@@ -1,5 +1,6 @@
 """The list of all fields of a recipe, as ``tophit train --explain`` prints it."""
 
+import json
 from collections.abc import Iterator
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -46,8 +47,17 @@ def _fields_of(path: str, info: FieldInfo) -> Iterator[Line]:
         for name, each in below.model_fields.items():
             yield from _fields_of(f"{path}.{name}", each)
     else:
-        default = "(required)" if info.is_required() else str(info.default)
-        yield path, _name_of(below), default, info.description or ""
+        yield (
+            path,
+            _name_of(below),
+            "(required)" if info.is_required() else _written(info.default),
+            info.description or "",
+        )
+
+
+def _written(value: Any) -> str:
+    """Return a value as a recipe's YAML reads it."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _name_of(kind: Any) -> str:
@@ -55,7 +65,9 @@ def _name_of(kind: Any) -> str:
     if get_origin(kind) in (Literal, Union, UnionType):
         return " | ".join(choice if isinstance(choice, str) else _name_of(choice) for choice in get_args(kind))
     if kind is NoneType:
-        return "None"
+        return "null"
     if hasattr(kind, "__metadata__"):
         return _name_of(get_args(kind)[0])
+    if get_origin(kind) is tuple:
+        return f"list of {_name_of(get_args(kind)[0])}"
     return str(kind) if get_args(kind) else kind.__name__

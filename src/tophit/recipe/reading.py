@@ -133,7 +133,7 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
     elif problem["type"] in ("model_type", "model_attributes_type"):
         yield f"{path}: must be a section with {', '.join(_section_at(section, parts).model_fields)}, not {given!r}."
     else:
-        yield f"{path}: {problem['msg']}, got {given!r}. {described}".rstrip()
+        yield f"{path}: {problem['msg'].removeprefix('Value error, ')}, got {given!r}. {described}".rstrip()
 
 
 def _section_at(section: type[BaseModel], parts: Sequence[str]) -> type[BaseModel]:
