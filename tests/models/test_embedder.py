@@ -185,4 +185,4 @@ def test_few_images_are_not_worth_an_export_and_it_can_be_turned_off(
 ) -> None:
     assert choose_runtime(embedder, images=10).name == "torch"
     monkeypatch.setenv("TOPHIT_ONNX", "0")
-    assert choose_runtime(embedder, images=10_000).name == "torch"
+    assert choose_runtime(embedder, images=10_000).name in ("torch", "torch-contiguous")  # whichever is faster
