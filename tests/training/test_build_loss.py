@@ -41,6 +41,7 @@ def test_a_loss_without_a_name_is_proxy_anchor():
             losses.MultiProxyAnchorLoss,
             {"proxies_per_class": "auto", "variant": "all-pairs", "gamma": 0.2, "regularizer": 0.2, "alpha": 32},
         ),
+        ({"name": "soft-triple", "reduction": "sum"}, losses.SoftTripleLoss, {"reduction": "sum", "margin": 0.01}),
         ({"name": "soft-triple", "scale": 8}, losses.SoftTripleLoss, {"scale": 8, "margin": 0.01, "regularizer": 0.2}),
         ({"name": "proxy-nca"}, losses.ProxyNCALoss, {"temperature": 1, "probability": False}),
         ({"name": "proxy-nca++"}, losses.ProxyNCAPlusPlusLoss, {"temperature": 1 / 9, "probability": True}),

@@ -82,8 +82,22 @@ def test_fields_reach_the_method(pictures: Path, tmp_path: Path):
     assert isinstance(method.hard_loss, NPairLoss)
     assert method.miner is not None
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in method.optimizers]
-    assert rates == [[3e-3, 3e-3, 1e-2, 1e-3], [0.5], [1e-3], [0.5], [1e-3]]  # backbone, head, losses, classifier; D, G
+    # backbone, head, losses, classifier; then D and G of both stages: 100 times the embedder's rate, or as given
+    assert rates == [[3e-3, 3e-3, 1e-2, pytest.approx(0.3)], [0.5], [pytest.approx(0.3)], [0.5], [pytest.approx(0.3)]]
     assert method.networks.d2[-1].out_features == method.classes + 1
+
+
+def test_the_paper_rates_follow_from_its_ratios(pictures: Path, tmp_path: Path):
+    """ERRATA 004.18: the classifier learns 100 times as fast as the embedder, whatever that rate is."""
+    method = method_of(pictures, tmp_path, optimizer={"backbone": {"lr": 1e-5}, "head": {"lr": 1e-5}})
+    rates = [optimizer.param_groups[-1]["lr"] for optimizer in method.optimizers]
+    assert rates == pytest.approx([1e-3, 1e-4, 1e-3, 1e-4, 1e-3])  # classifier, D1, G1, D2, G2
+
+
+def test_uniform_triplets_are_those_that_generation_starts_from(pictures: Path, tmp_path: Path):
+    """With random mining, the original term and the generation use the same triplets (Algorithm 1, lines 3 to 5)."""
+    assert method_of(pictures, tmp_path, miner="uniform").miner is None
+    assert method_of(pictures, tmp_path / "other", miner="soft-hard").miner is not None
 
 
 def test_a_loss_without_triplets_is_refused(pictures: Path, tmp_path: Path):

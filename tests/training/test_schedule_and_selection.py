@@ -16,7 +16,7 @@ import tophit
 from tophit.errors import TophitError, UsageError
 from tophit.losses import ProxyAnchorLoss
 from tophit.models import build_embedder
-from tophit.recipe import Recipe, make_recipe
+from tophit.recipe import Recipe, make_recipe, read_recipe
 from tophit.recipe.sections import Schedule
 from tophit.report.runs import list_runs
 from tophit.training import Run, train
@@ -40,10 +40,20 @@ def test_rates_follow_their_schedule() -> None:
 
 @pytest.mark.parametrize(("name", "kind"), [("adamw", "AdamW"), ("adam", "Adam"), ("sgd", "SGD")])
 def test_optimizers_of_the_papers(name: str, kind: str) -> None:
-    recipe = make_recipe({"data": {"manifest": "x"}, "optimizer": {"name": name, "momentum": 0.8}})
+    recipe = make_recipe(
+        {"data": {"manifest": "x"}, "optimizer": {"name": name, "momentum": 0.8, "betas": [0.8, 0.99]}}
+    )
     optimizer = make_optimizer(recipe, build_embedder("small", "random", dim=4), ProxyAnchorLoss(3, 4))
     assert type(optimizer).__name__ == kind
     assert optimizer.param_groups[0].get("momentum", 0.8) == 0.8
+    assert optimizer.param_groups[0].get("betas", (0.8, 0.99)) == (0.8, 0.99)
+
+
+def test_profs_has_the_betas_of_its_paper() -> None:
+    assert read_recipe("profs/cub200", ["data.manifest=x"]).optimizer.betas == (0.9, 0.99)
+    assert make_recipe({"data": {"manifest": "x"}}).optimizer.betas == (0.9, 0.999)
+    with pytest.raises(UsageError, match=r"optimizer\.betas: Both betas must be at least 0 and below 1, got .*1\.0"):
+        make_recipe({"data": {"manifest": "x"}, "optimizer": {"betas": [0.9, 1.0]}})
 
 
 def test_an_average_is_that_of_its_definition_and_steps_aside() -> None:

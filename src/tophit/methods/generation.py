@@ -32,6 +32,7 @@ from tophit.methods.thsg.equations import (
     reverse_margin,
     sample_losses,
 )
+from tophit.mining import uniform
 from tophit.options import AtLeastZero, Count, Doc, LossOrSame, Positive, RestOf
 from tophit.registry import register
 
@@ -78,12 +79,26 @@ class GenerationSettings:
     buffer_steps: Annotated[
         int, Doc("Steps for which good generated samples are reused as negatives; 0: never.", ge=0)
     ] = 0
-    classifier_lr: Annotated[AtLeastZero, Doc("Learning rate of the shared classifier.")] = 1e-3
-    generator_lr: Annotated[AtLeastZero, Doc("Learning rate of both generators.")] = 1e-3
-    discriminator_lr: Annotated[AtLeastZero, Doc("Learning rate of both discriminators.")] = 1e-4
+    classifier_rate: Annotated[AtLeastZero, Doc("Rate of the classifier, in multiples of the embedder's.")] = 100.0
+    generator_rate: Annotated[AtLeastZero, Doc("Rate of the generators, in multiples of the embedder's.")] = 100.0
+    discriminator_rate: Annotated[AtLeastZero, Doc("Rate of the discriminators, in multiples of the embedder's.")] = (
+        10.0
+    )
+    classifier_lr: Annotated[AtLeastZero | None, Doc("The classifier's learning rate itself, instead.")] = None
+    generator_lr: Annotated[AtLeastZero | None, Doc("The generators' learning rate itself, instead.")] = None
+    discriminator_lr: Annotated[AtLeastZero | None, Doc("The discriminators' learning rate itself, instead.")] = None
     weight_decay: Annotated[AtLeastZero, Doc("Weight decay of classifier, generators and discriminators.")] = 4e-4
     generator_width: Annotated[Count, Doc("Width of the generators' hidden layer.")] = 128
     discriminator_width: Annotated[Count, Doc("Width of the discriminators' hidden layer.")] = 512
+
+    def rates(self, embedder: float) -> dict[str, float]:
+        """Return the learning rates beside the embedder's: the paper has 100 and 10 to 1, unless they are given."""
+        rates = {
+            "classifier": (self.classifier_lr, self.classifier_rate),
+            "generator": (self.generator_lr, self.generator_rate),
+            "discriminator": (self.discriminator_lr, self.discriminator_rate),
+        }
+        return {name: ratio * embedder if given is None else given for name, (given, ratio) in rates.items()}
 
     @property
     def generates(self) -> bool:
@@ -130,10 +145,11 @@ class GenerationMethod(Method):
         self.classes = classes
         widths = (settings.generator_width, settings.discriminator_width)
         self.networks = GenerationNetworks(classes, dim, *widths).to(device)
+        rates = settings.rates(optimizer.param_groups[0]["lr"])  # the first group is the embedder's
         optimizer.add_param_group(
             {
                 "params": list(self.networks.classifier.parameters()),
-                "lr": settings.classifier_lr,
+                "lr": rates["classifier"],
                 "weight_decay": settings.weight_decay,
             }
         )
@@ -141,8 +157,8 @@ class GenerationMethod(Method):
         if settings.generates:
             stages = (1, 2) if settings.second_stage else (1,)
             for stage in stages:
-                self._optimizers[f"d{stage}"] = self._adam(f"d{stage}", settings.discriminator_lr)
-                self._optimizers[f"g{stage}"] = self._adam(f"g{stage}", settings.generator_lr)
+                self._optimizers[f"d{stage}"] = self._adam(f"d{stage}", rates["discriminator"])
+                self._optimizers[f"g{stage}"] = self._adam(f"g{stage}", rates["generator"])
         self.epoch = 0
         self.threshold = EpochMean()
         self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: an untrained generator's samples get no weight
@@ -161,7 +177,7 @@ class GenerationMethod(Method):
             parts.make_optimizer(learned),
             parts.classes,
             parts.dim,
-            parts.miner,
+            None if getattr(parts.miner, "func", None) is uniform else parts.miner,  # it has such triplets already
             hard_loss,
             settings,
             parts.device,

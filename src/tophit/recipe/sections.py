@@ -198,6 +198,9 @@ class Optimizer(Section):
 
     name: Literal["adamw", "adam", "sgd"] = Field(default="adamw", description="The optimizer.")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum (for sgd).")
+    betas: tuple[float, float] = Field(
+        default=(0.9, 0.999), description="What Adam keeps of its two running means at each step (for adam, adamw)."
+    )
     eps: float = Field(default=1e-8, gt=0, description="Adam's epsilon, added to its denominators (for adam, adamw).")
     clip: float | None = Field(
         default=None, gt=0, description="Largest gradient norm; larger gradients are scaled down to it."
@@ -211,6 +214,13 @@ class Optimizer(Section):
     backbone: BackboneGroup = BackboneGroup()
     head: HeadGroup = HeadGroup()
     proxies: ProxyGroup = ProxyGroup()
+
+    @field_validator("betas")
+    @classmethod
+    def _shares(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= each < 1 for each in value):
+            raise ValueError("Both betas must be at least 0 and below 1")
+        return value
 
 
 class Schedule(Section):

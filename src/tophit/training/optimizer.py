@@ -24,9 +24,8 @@ def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch
     ]
     if recipe.optimizer.name == "sgd":
         return torch.optim.SGD(groups, momentum=recipe.optimizer.momentum)
-    return (torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW)(
-        groups, eps=recipe.optimizer.eps
-    )
+    kind = torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW
+    return kind(groups, betas=recipe.optimizer.betas, eps=recipe.optimizer.eps)
 
 
 def learning_rate_factor(decay: str, progress: float) -> float:

@@ -171,7 +171,7 @@ class CollapseWatch:
         return (
             f"Generation has collapsed: over the last {self.steps} steps, in {100 * mean:.0f}% of the classes the "
             f"generated samples spread less than {100 * COLLAPSED:.0f}% as far as the real ones, so they teach little. "
-            "Lower method.generator_lr, raise method.discriminator_lr, or train with method.name=plain."
+            "Lower method.generator_rate, raise method.discriminator_rate, or train with method.name=plain."
         )
 
     def state_dict(self) -> dict[str, Any]:
