@@ -13,6 +13,7 @@ __all__ = [
     "Annotated",
     "Any",
     "AtLeastZero",
+    "ClassMining",
     "Count",
     "Doc",
     "Field",
@@ -48,6 +49,13 @@ def _check_proxies(value: Any) -> Any:
     return value
 
 
+def _check_class_mining(value: Any) -> Any:
+    """Report what is wrong once, as above."""
+    if value not in (True, False, "pool", "seeds", "chain"):
+        raise ValueError("must be true, false, pool, seeds or chain")
+    return value
+
+
 def RestOf(other: str, factor: float, why: str) -> AfterValidator:  # noqa: N802
     """Reject a share that with ``factor`` times another option, declared before it, exceeds 1."""
 
@@ -68,6 +76,7 @@ class Registered:
 
 
 LossOrSame = Annotated[str, Registered("loss", ("same",))]
+ClassMining = Annotated[bool | Literal["pool", "seeds", "chain"], BeforeValidator(_check_class_mining)]
 ProxyCount = Annotated[
     int | Literal["auto"],
     BeforeValidator(_check_proxies),

@@ -225,7 +225,7 @@ def run_toy(seed, steps=600, proximal=1e-3, projection_length=9, toy=None, **sam
     return toy, before, logged
 
 
-@pytest.mark.parametrize("hncm", [False, True])
+@pytest.mark.parametrize("hncm", [False, "seeds", "pool", "chain"])
 def test_violated_constraints_fall_on_separable_data(hncm):
     toy, before, logged = run_toy(0, hncm=hncm)
     after = toy.violations()
@@ -295,15 +295,45 @@ def test_any_loss_of_the_library_takes_projections(name):
     loss = {**PAIR_LOSSES, **others}[name]()
     optimizer = torch.optim.Adam([*toy.net.parameters(), *loss.parameters()], lr=3e-3)
     method = method_for(toy, loss, sampler, optimizer)
-    values = [method.step(toy.batch(sampler.next_batch()))["loss"] for _ in range(60)]
+    values = [method.step(toy.batch(sampler.next_batch()))["loss"] for _ in range(120)]
     assert np.isfinite(values).all()
-    assert np.mean(values[-10:]) < np.mean(values[:10])
+    assert np.mean(values[-20:]) < np.mean(values[:20])
 
 
-def test_state_restores_a_method_inside_a_projection():
+@pytest.mark.parametrize("hncm", [False, "seeds", "pool", "chain"])
+def test_the_end_of_a_projection_tells_how_evenly_classes_were_used(hncm):
+    toy = Toy()
+    sampler = RepresentativeBatchSampler(toy.labels.tolist(), 4, 3, rho=3, hncm=hncm)
+    method = method_for(toy, losses.TripletLoss(), sampler)
+    for _ in range(3):
+        used = np.zeros(12, dtype=int)
+        for _ in range(sampler.steps_per_projection):
+            batch = toy.batch(sampler.next_batch())
+            used[batch.labels.unique().numpy()] += 1
+            logged = method.step(batch)
+            assert ("class_use_min" in logged) is (sampler.step == sampler.steps_per_projection)
+        assert (logged["class_use_min"], logged["class_use_max"]) == (used.min(), used.max())
+        assert logged["classes_unused"] == np.count_nonzero(used == 0)
+
+
+def test_a_projection_of_an_older_checkpoint_is_not_summed_up_in_part():
+    toy = Toy()
+    sampler = RepresentativeBatchSampler(toy.labels.tolist(), 4, 3, rho=1)
+    method = method_for(toy, losses.TripletLoss(), sampler)
+    method.step(toy.batch(sampler.next_batch()))
+    state = method.state_dict()
+    del state["sampler"]["class_use"], state["sampler"]["reading"]
+    method.load_state_dict(state)
+    logs = [method.step(toy.batch(sampler.next_batch())) for _ in range(5)]
+    assert ["violated_positive" in each for each in logs] == [False, True, False, False, True]
+    assert ["class_use_min" in each for each in logs] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("hncm", ["seeds", "pool", "chain"])
+def test_state_restores_a_method_inside_a_projection(hncm):
     def make():
         toy = Toy()
-        sampler = RepresentativeBatchSampler(toy.labels.tolist(), 4, 3, rho=2, hncm=True)
+        sampler = RepresentativeBatchSampler(toy.labels.tolist(), 4, 3, rho=2, hncm=hncm)
         optimizer = torch.optim.Adam(toy.net.parameters(), lr=1e-2)
         return toy, sampler, method_for(toy, losses.TripletLoss(), sampler, optimizer, proximal=0.1)
 

@@ -42,6 +42,8 @@ def test_every_loss_trains_by_projection_and_violations_are_logged(loss: str, pi
     assert [line["projection"] for line in ends] == list(range(len(ends)))
     assert len(ends) > 1
     assert all(0 <= line[f"violated_{kind}"] <= 1 for line in ends for kind in ("positive", "negative"))
+    assert all(0 <= line["class_use_min"] <= line["class_use_max"] for line in ends)
+    assert all((line["classes_unused"] > 0) == (line["class_use_min"] == 0) for line in ends)
 
 
 def test_images_are_read_by_threads_with_the_same_result(pictures: Path, tmp_path: Path) -> None:
@@ -102,5 +104,8 @@ def test_the_18_rows_of_the_table_are_recipes() -> None:
     hncm = read_recipe("profs/triplet-hncm", ["method.rho=3"])
     assert hncm.method.hncm
     assert hncm.method.rho == 3
+    assert read_recipe("profs/triplet-hncm", ["method.hncm=seeds"]).method.hncm == "seeds"
+    with pytest.raises(UsageError, match=r"method\.hncm.* must be true, false, pool, seeds or chain"):
+        read_recipe("profs/triplet-hncm", ["method.hncm=tree"])
     with pytest.raises(UsageError, match=r"recipe of that name \(head, icons, .*Did you mean 'profs/triplet-hncm'"):
         read_recipe("profs/triplet")

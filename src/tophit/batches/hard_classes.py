@@ -39,6 +39,45 @@ class ClassBank:
         """
         return [] if not self.filled[seed] else nearest_classes(self.vectors, self.norms, seed, count)
 
+    def nearest_of(self, pool: np.ndarray, chosen: list[int], count: int) -> list[int]:
+        """Return up to ``count`` classes of the pool: greedily the one nearest to any chosen or selected one.
+
+        Chosen classes without an embedding attract nobody; if none has one, the list is empty.
+        """
+        known = [number for number in chosen if self.filled[number]]
+        pool = np.sort(pool[self.filled[pool]])  # ties go to the lower class number
+        if not known or not len(pool):
+            return []
+        points, lengths = self.vectors[pool], self.norms[pool]
+        nearest = (self.norms[known][:, None] - 2 * self.vectors[known] @ points.T).min(axis=0) + lengths
+        return pool[_greedy(points, lengths, nearest, count)].tolist()
+
+    def neighbours(self, seeds: list[int], count: int, without: np.ndarray | None = None) -> list[int]:
+        """Return up to ``count`` classes near to the seeds: the nearest one of each seed, then the next of each, ...
+
+        No class is returned twice, nor one of the mask ``without`` (L,). One pass over all classes, ties to the lower
+        class number. Seeds without an embedding have no neighbours.
+        """
+        known = [number for number in seeds if self.filled[number]]
+        if not known:
+            return []
+        allowed = self.norms if without is None else np.where(without, np.inf, self.norms)
+        distances = self.vectors[known] @ self.vectors.T  # squared, up to a constant of each seed
+        distances *= -2
+        distances += allowed
+        distances[:, seeds] = np.inf
+        # If some seeds have no embedding, their neighbours' places are not for the others.
+        count = count * len(known) // len(seeds)
+        selected: list[int] = []
+        while len(selected) < count:
+            row = len(selected) % len(known)
+            best = int(distances[row].argmin())
+            if not np.isfinite(distances[row, best]):
+                break
+            selected.append(best)
+            distances[:, best] = np.inf
+        return selected
+
     def state_dict(self) -> dict[str, Any]:
         """Return the stored embeddings."""
         return {name: torch.from_numpy(getattr(self, name)).clone() for name in ("filled", "vectors", "norms")}
@@ -62,10 +101,19 @@ def nearest_classes(vectors: np.ndarray, norms: np.ndarray, seed: int, count: in
     pool = pool[np.isfinite(to_seed[pool])]
     points, lengths = vectors[pool], norms[pool]
     nearest = to_seed[pool] + norms[seed]
-    selected = [seed]
-    for _ in range(min(count - 1, len(pool))):
+    return [seed, *pool[_greedy(points, lengths, nearest, count - 1)].tolist()]
+
+
+def _greedy(points: np.ndarray, lengths: np.ndarray, nearest: np.ndarray, count: int) -> list[int]:
+    """Return the places of up to ``count`` points, selected greedily by the distance to the nearest selected one.
+
+    Points (n, d), their squared lengths (n,) and squared distances to those selected before (n,); the latter two are
+    changed.
+    """
+    selected: list[int] = []
+    for _ in range(min(count, len(points))):
         best = int(nearest.argmin())
-        selected.append(int(pool[best]))
+        selected.append(best)
         np.minimum(nearest, lengths - 2 * (points @ points[best]) + lengths[best], out=nearest)
         lengths[best] = nearest[best] = np.inf  # never again
     return selected

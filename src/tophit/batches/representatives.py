@@ -8,9 +8,15 @@ from typing import Annotated, Any
 import numpy as np
 import torch
 
+from tophit.batches.deck import Deck
 from tophit.batches.hard_classes import ClassBank
 from tophit.errors import UsageError
-from tophit.options import Count, Doc, Positive
+from tophit.options import ClassMining, Count, Doc, Positive
+
+READINGS = ("chain", "seeds", "pool")  # of hard negative class mining; checkpoints hold their places
+DEFAULT_READING = "pool"
+_GROUP = 4  # seeds: a dealt class and its nearest three
+_POOL = 4  # pool: so many times the classes of a batch
 
 
 def projection_steps(classes: int, batch_size: int, per_class: int, rho: float = 6.0) -> int:
@@ -22,6 +28,13 @@ def projection_steps(classes: int, batch_size: int, per_class: int, rho: float =
     return ceil(Fraction(rho) / p)
 
 
+def reading_of(hncm: bool | str) -> str | None:
+    """Return the reading of hard negative class mining that an option means; None is without mining."""
+    if isinstance(hncm, str) and hncm not in READINGS:
+        raise UsageError(f"hncm is true, false, or one of {', '.join(READINGS)}: got {hncm!r}.")
+    return hncm if isinstance(hncm, str) else DEFAULT_READING if hncm else None
+
+
 class RepresentativeBatchSampler:
     """Batches of ``classes`` classes with ``per_class`` images each, including each class's representative.
 
@@ -31,10 +44,20 @@ class RepresentativeBatchSampler:
     image appears twice. A class with fewer than ``per_class`` images contributes all of them; a class with one image
     contributes only its representative. ``steps`` sets M directly.
 
-    Classes are dealt from a shuffled deck, each once before any is repeated. With ``hncm``, hard negative class mining,
-    only the first class of a batch is dealt; the others are the classes nearest to it, by the embeddings that
-    ``update`` stored. While the first class has no stored embedding, the whole batch is dealt; so are any places that
-    stored classes can't fill.
+    Classes are dealt from a shuffled deck, each once before any is repeated. Hard negative class mining, ``hncm``,
+    makes batches of classes that are near each other, by the embeddings that ``update`` stored. The paper gives no
+    rule, but its rho says that a projection uses every class about rho times. The readings:
+
+    - ``pool``: the next classes of the deck, four times as many as a batch takes, are a random pool. The first of them
+      is taken, then greedily the one nearest to any taken. The others stay in the deck, so dealing stays as even as
+      without mining; the last batch of a deck takes what is left.
+    - ``seeds``: a quarter of the classes are dealt, each with the three nearest classes (with fewer if rho is below 4).
+      Every projection begins a new deck. A class that was used 2 rho times in a projection is near to nobody.
+    - ``chain``: only the first class is dealt, then greedily the class nearest to any taken, of all. This uses classes
+      very unevenly. Checkpoints of before the other readings go on with it.
+
+    ``hncm=True`` is ``pool``. A class without a stored embedding is not mined; places that mining can't fill are dealt.
+    ``class_use`` counts in how many batches of this projection each class was; it is None while that is not known.
 
     It is one endless stream: iterating gives the next ``len(self)`` batches, which together show as many images as
     the set has. ``state_dict`` holds the position in the stream; each batch is drawn on demand, never in advance.
@@ -52,7 +75,11 @@ class RepresentativeBatchSampler:
         ] = 6.0,
         steps: Annotated[Count | None, Doc("M directly, instead of rho.")] = None,
         hncm: Annotated[
-            bool, Doc("Hard negative class mining: batches of classes whose representatives are near.")
+            ClassMining,
+            Doc(
+                "Hard negative class mining: batches of classes whose representatives are near. pool: nearest ones of "
+                "a random pool; seeds: random ones, each with its nearest; chain: nearest of all, uneven; true: pool."
+            ),
         ] = False,
     ) -> None:
         if classes < 1 or per_class < 1 or rho <= 0:
@@ -60,6 +87,7 @@ class RepresentativeBatchSampler:
                 f"A batch needs at least 1 class and 1 image per class, and rho above 0: got {classes} classes x "
                 f"{per_class} images, rho {rho}."
             )
+        self.reading = reading_of(hncm)
         rows: dict[Hashable, list[int]] = {}
         for row, label in enumerate(labels):
             rows.setdefault(label, []).append(row)
@@ -75,15 +103,15 @@ class RepresentativeBatchSampler:
         self.class_of_row = np.empty(len(labels), dtype=np.int64)
         for number, members in enumerate(rows.values()):
             self.class_of_row[members] = number
-        self.bank = ClassBank(count) if hncm else None
+        self.bank = None if self.reading is None else ClassBank(count)
+        self.class_use: np.ndarray | None = None
         self.drawn = 0
         self.projection = -1
         self.step = self.steps_per_projection
         generator = self._generator()
         self._coming = ClassQueues(list(rows.values()), generator)
         self._fresh = ClassQueues(list(rows.values()), generator)
-        self._deck = generator.permutation(count)
-        self._dealt = 0
+        self._deck = Deck(count, generator)
         self.representatives = np.full(count, -1, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -102,9 +130,15 @@ class RepresentativeBatchSampler:
         if self.step == self.steps_per_projection:
             self.projection, self.step = self.projection + 1, 0
             self.representatives = self._coming.next_of_every(generator)
+            self.class_use = np.zeros(len(self.representatives), dtype=np.int64)
+            if self.reading == "seeds":
+                self._deck.shuffle(generator)
         self.step += 1
+        chosen = self._choose(generator)
+        if self.class_use is not None:
+            self.class_use[chosen] += 1
         batch: list[int] = []
-        for number in self._choose(generator):
+        for number in chosen:
             representative = int(self.representatives[number])
             batch += [representative, *self._fresh.take(number, self.per_class - 1, representative, generator)]
         return batch
@@ -120,24 +154,36 @@ class RepresentativeBatchSampler:
 
     def _choose(self, generator: np.random.Generator) -> list[int]:
         """Return the classes of a batch."""
-        chosen = self._deal([], 1, generator)
+        chosen: list[int] = []
         if self.bank is not None:
-            chosen = self.bank.near(chosen[0], self.classes) or chosen
-        return self._deal(chosen, self.classes, generator)
+            ways = {"seeds": self._around_seeds, "pool": self._in_a_pool, "chain": self._along_a_chain}
+            chosen = ways[self.reading or DEFAULT_READING](self.bank, generator)
+        return self._deck.deal(chosen, self.classes, generator)
 
-    def _deal(self, chosen: list[int], count: int, generator: np.random.Generator) -> list[int]:
-        """Return the chosen classes and the next ones of the deck, ``count`` in all."""
-        chosen = list(chosen)
-        taken = set(chosen)
-        while len(chosen) < count:
-            if self._dealt == len(self._deck):
-                self._deck, self._dealt = generator.permutation(len(self._deck)), 0
-            number = int(self._deck[self._dealt])
-            self._dealt += 1
-            if number not in taken:
-                chosen.append(number)
-                taken.add(number)
-        return chosen
+    def _around_seeds(self, bank: ClassBank, generator: np.random.Generator) -> list[int]:
+        """Return dealt classes and the nearest few of each."""
+        use = self.steps_per_projection * self.classes / len(self.representatives)  # rho, or what the steps make of it
+        group = max(2, min(_GROUP, int(use)))
+        seeds = self._deck.deal([], -(-self.classes // group), generator)
+        tired = None if self.class_use is None else self.class_use >= max(2, 2 * use)
+        return seeds + bank.neighbours(seeds, self.classes - len(seeds), tired)
+
+    def _in_a_pool(self, bank: ClassBank, generator: np.random.Generator) -> list[int]:
+        """Return a dealt class and greedily the nearest in the pool; at the deck's end, all that is left and those."""
+        if len(self._deck.left) < self.classes:
+            chosen = self._deck.left.tolist()
+            self._deck.shuffle(generator)
+        else:
+            chosen = self._deck.deal([], 1, generator)
+        pool = self._deck.left[: _POOL * self.classes]
+        near = bank.nearest_of(pool[~np.isin(pool, chosen)], chosen, self.classes - len(chosen))
+        self._deck.pick(near)
+        return chosen + near
+
+    def _along_a_chain(self, bank: ClassBank, generator: np.random.Generator) -> list[int]:
+        """Return a dealt class and greedily the nearest of all."""
+        chosen = self._deck.deal([], 1, generator)
+        return bank.near(chosen[0], self.classes) or chosen
 
     def _generator(self) -> np.random.Generator:
         """Return the generator for one draw: it depends only on seed and count, so it has no state to save."""
@@ -147,25 +193,30 @@ class RepresentativeBatchSampler:
         """Return the position in the stream, as tensors and plain values."""
         arrays = {
             "representatives": self.representatives,
-            "deck": self._deck,
+            "deck": self._deck.order,
             "coming": self._coming.order,
             "coming_position": self._coming.position,
             "fresh": self._fresh.order,
             "fresh_position": self._fresh.position,
         }
         return {
-            "counts": [self.drawn, self.projection, self.step, self._dealt],
+            "counts": [self.drawn, self.projection, self.step, self._deck.dealt],
+            "reading": None if self.reading is None else READINGS.index(self.reading),
+            "class_use": None if self.class_use is None else torch.from_numpy(self.class_use).clone(),
             "bank": None if self.bank is None else self.bank.state_dict(),
             **{name: torch.from_numpy(array).clone() for name, array in arrays.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` returned."""
-        self.drawn, self.projection, self.step, self._dealt = state["counts"]
-        self.representatives, self._deck = (state[name].numpy().copy() for name in ("representatives", "deck"))
+        """Restore what ``state_dict`` returned, now or before there were readings of class mining: then on as then."""
+        self.drawn, self.projection, self.step, self._deck.dealt = state["counts"]
+        self.representatives, self._deck.order = (state[name].numpy().copy() for name in ("representatives", "deck"))
+        use = state.get("class_use")
+        self.class_use = None if use is None else use.numpy().copy()
         for name, queues in (("coming", self._coming), ("fresh", self._fresh)):
             queues.order, queues.position = state[name].numpy().copy(), state[f"{name}_position"].numpy().copy()
         if self.bank is not None:
+            self.reading = READINGS[state.get("reading", 0)]
             self.bank.load_state_dict(state["bank"])
 
 

@@ -90,7 +90,9 @@ class ProjectionMethod(Method):
 
     At the last step of a projection, ``step`` also returns the shares of violated constraints (Eq. 4.2) among the pairs
     of its batches, measured on unit vectors: ``violated_positive``, images farther than ``near`` from the
-    representative of their class, and ``violated_negative``, images nearer than ``far`` to that of another class.
+    representative of their class, and ``violated_negative``, images nearer than ``far`` to that of another class. And
+    how evenly it used the classes: ``class_use_min`` and ``class_use_max``, the batches that the least and the most
+    used class was in, and ``classes_unused``, how many were in none.
     """
 
     takes_miner = False
@@ -167,7 +169,7 @@ class ProjectionMethod(Method):
             self.proximal.add_gradient()
         self.stepper.step(self.optimizer)
         self._remember(seen.float(), batch.labels, representative, rows[is_representative])
-        return {"loss": loss.item(), "projection": self.projection, **self._violations()}
+        return {"loss": loss.item(), "projection": self.projection, **self._summary()}
 
     def _begin_projection(self) -> None:
         self.projection = self.sampler.projection
@@ -190,9 +192,23 @@ class ProjectionMethod(Method):
         # A representative forms no pair with itself, and is never too far from itself.
         self._pairs = self._pairs + torch.stack([count - len(same), too_far, same.numel() - count, too_near]).cpu()
 
-    def _violations(self) -> dict[str, float]:
+    def _summary(self) -> dict[str, float]:
+        """Return what is logged once for a projection, at its last step."""
         if self.sampler.step < self.sampler.steps_per_projection:
             return {}
+        return {**self._violations(), **self._class_use()}
+
+    def _class_use(self) -> dict[str, float]:
+        use = self.sampler.class_use
+        if use is None:  # resumed inside a projection, from a checkpoint of before uses were counted
+            return {}
+        return {
+            "class_use_min": int(use.min()),
+            "class_use_max": int(use.max()),
+            "classes_unused": int((use == 0).sum()),
+        }
+
+    def _violations(self) -> dict[str, float]:
         positives, far_positives, negatives, near_negatives = self._pairs.tolist()
         return {
             "violated_positive": far_positives / max(1, positives),
