@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.report.tables import comparison_list, drawn_galleries_table, metric_list
+from tophit.report.tables import comparison_list, metric_list, named_sets_table
 
 
 @app.command(
@@ -37,6 +37,14 @@ def evaluate(
         ),
     ] = None,
     clusters: Annotated[bool, typer.Option("--clusters", help="Also measure NMI and F1 of k-means clusters.")] = False,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol",
+            help="How test sets that the data name are searched: drawn-galleries, or all (each image searches all "
+            "others); default: the run's.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation."),
@@ -46,23 +54,26 @@ def evaluate(
 ) -> None:
     """Measure how well a model finds images of the same label, with 95% intervals over classes."""
     import json
+    from dataclasses import asdict
 
     from tophit.data.folders import part_of
-    from tophit.training.run import advantage_of, data_of_run
+    from tophit.training.run import advantage_of, data_of_run, recipe_of_run
 
     part = part_of(data_of_run(model, data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.reranking import parse_reranking
     from tophit.training.full_evaluation import as_json as to_json
-    from tophit.training.full_evaluation import evaluate_fully, write_evaluation
+    from tophit.training.full_evaluation import evaluate_fully, measured_for, write_evaluation
+
+    wanted = measured_for(recipe_of_run(model), metric or (), clusters, protocol)
 
     other = None if against is None else load(against)
     step = None if rerank is None else parse_reranking(rerank)
     view = TerminalView(errors)
     if against is not None and (warning := advantage_of(against, part.rows)):
         view.note(f"Warning: {warning}")
-    found = evaluate_fully(load(model), part, other, metrics=metric or (), clusters=clusters, rerank=step, view=view)
+    found = evaluate_fully(load(model), part, other, **asdict(wanted), rerank=step, view=view)
     folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
     if folder is not None:
         write_evaluation(found, folder)
@@ -76,6 +87,6 @@ def evaluate(
     if found.other is not None:
         console.print(comparison_list(found.metrics, found.other, found.differences))
     if found.test_sets:
-        console.print(drawn_galleries_table(found.test_sets))
+        console.print(named_sets_table(found.test_sets, found.protocol))
     spread = found.spread
     console.print(f"Cosine distance inside classes {spread['intra']:.3f}, between class means {spread['inter']:.3f}")

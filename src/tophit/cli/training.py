@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from tophit.cli.shell import Verbose, app, console
 from tophit.errors import UsageError
-from tophit.report.tables import drawn_galleries_table, metric_list, metrics_table, paper_table
+from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
 
 
 @app.command(epilog="Example: tophit demo")
@@ -131,9 +131,11 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
             console.print(f"Optimistic: {result['optimistic']}.", highlight=False)
         console.print(metric_list(result["test"], result["intervals"]))
     if result.get("test_sets"):
-        console.print(drawn_galleries_table(result["test_sets"]))
+        console.print(named_sets_table(result["test_sets"], result.get("protocol", "drawn-galleries")))
     if "paper" in result:
         console.print(paper_table(result["paper"]))
+    if "paper_left_out" in result:
+        console.print(f"The paper's numbers are left out: {result['paper_left_out']}.", highlight=False)
     if result.get("before"):
         models = {
             "backbone before training": (result["before"], result["before_intervals"]),

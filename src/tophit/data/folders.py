@@ -48,6 +48,13 @@ def open_data(
     )
 
 
+def set_read(name: str, set_name: str | None = None) -> str | None:
+    """Return the benchmark set that ``open_data`` reads from its original files for a name; None for other data."""
+    if name == "icons":
+        return None
+    return _set_and_folder(name)[0] or (set_name if Path(name).expanduser().is_dir() else None)
+
+
 def whole_path(name: str) -> str:
     """Return the name of data with an absolute path, if it names a file or folder, so it works from any folder."""
     if name == "icons":

@@ -8,7 +8,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.recipe_files import name_key, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean
 
@@ -44,6 +44,17 @@ def recipe_names() -> list[str]:
 def variant_names() -> list[str]:
     """Return the names of the built-in recipes' variants: other rows of the papers' tables."""
     return list(shipped_variants())
+
+
+def shipped_for_paper(recipe: Recipe) -> tuple[str, Recipe] | None:
+    """Return the built-in recipe, with its name, of the row of a paper's table that a recipe names; None without one.
+
+    Title, table, row and numbers identify it, so that recipes of earlier runs and those that build on a built-in one
+    are recognised too.
+    """
+    paper = recipe.paper
+    name = name_of_row(paper.title, paper.table, paper.row, paper.metrics) if paper.metrics else None
+    return None if name is None else (name, read_recipe(name, data=recipe.data.manifest))
 
 
 def _read(source: str | Path) -> dict[str, Any]:

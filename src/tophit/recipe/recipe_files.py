@@ -5,7 +5,8 @@ to changed fields; ``parts`` holds named changes that variants share and list un
 many recipes, each made of a base and one choice from every part.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
@@ -53,8 +54,38 @@ def read_file(path: Any, variant: str | None = None) -> dict[str, Any]:
     changes = dict(variants[variant])
     for part in changes.pop("parts", []):
         fields = merged(fields, parts[part])
-    paper = {**fields.get("paper", {}), "metrics": {}, **changes.pop("paper", {})}  # its numbers are not inherited
+    paper = _paper_of(fields, changes)
+    changes.pop("paper", None)
     return {**merged(fields, changes), "paper": paper}
+
+
+def _paper_of(fields: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section ``paper`` of a variant: its numbers are not inherited."""
+    return {**fields.get("paper", {}), "metrics": {}, **changes.get("paper", {})}
+
+
+def name_of_row(title: str, table: str, row: str, metrics: Mapping[str, float]) -> str | None:
+    """Return the name of the built-in recipe of a row of a paper's table; ``metrics`` are some of its numbers."""
+    for name, paper in _papers():
+        place = tuple(paper.get(key, "") for key in ("title", "table", "row"))
+        if place == (title, table, row) and metrics.items() <= paper.get("metrics", {}).items():
+            return name
+    return None
+
+
+@cache
+def _papers() -> list[tuple[str, dict[str, Any]]]:
+    """Return the name and the section ``paper`` of every built-in recipe and variant that has one."""
+    return list(_read_papers())
+
+
+def _read_papers() -> Iterator[tuple[str, dict[str, Any]]]:
+    for name, path in shipped_files().items():
+        if "/" in name:
+            fields = _with_bases(path, 0)
+            yield name, fields.get("paper", {})
+            for variant, changes in fields.get("variants", {}).items():
+                yield f"{name}-{variant}", _paper_of(fields, changes)
 
 
 def _with_bases(path: Any, depth: int) -> dict[str, Any]:

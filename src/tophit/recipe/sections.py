@@ -22,6 +22,10 @@ else:
     Batches = Annotated[SerializeAsAny[Section], chosen("sampler", "balanced", key="sampler")]
 CHOSEN = {"loss": "loss", "miner": "miner", "method": "method", "batches": "sampler"}
 """The recipe's sections that are chosen by name, and the kind of each."""
+Protocol = Literal["drawn-galleries", "all"]
+CLUSTERING = ("NMI", "F1")
+SPREAD = {"dists@intra": "intra", "dists@inter": "inter"}
+"""Further columns of papers' tables: of k-means clusters; and distances (PNP), with their names in ``class_spread``."""
 
 
 def _metric(name: str) -> str:
@@ -265,6 +269,11 @@ class Evaluation(Section):
         default=None,
         description="Finally compute NMI and F1 of k-means against this column of the test rows: label, or metadata.",
     )
+    protocol: Protocol = Field(
+        default="drawn-galleries",
+        description="How test sets that the manifest names (test_sets) are searched. 'drawn-galleries': one random "
+        "image per class is the gallery, mean of ten draws (VehicleID's own); 'all': each image searches all others.",
+    )
     test: bool = Field(default=True, description="Measure the best embedder on the test classes at the end.")
     before: bool = Field(
         default=True, description="Measure the test classes also with the backbone as it was before training."
@@ -273,21 +282,22 @@ class Evaluation(Section):
 
 
 class Paper(Section):
-    """What a paper reports for this recipe; a finished run prints its own numbers next to the paper's."""
+    """What a paper reports for this recipe; a finished run on the paper's data prints its own numbers next to them."""
 
     title: str = Field(default="", description="The paper.")
     table: str = Field(default="", description="Where it reports the numbers.")
     row: str = Field(default="", description="Which row of that table.")
     metrics: dict[str, float] = Field(
         default={},
-        description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small.",
+        description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small. "
+        "dists@intra and dists@inter are cosine distances, not percent. A run measures all that are named here.",
     )
 
     @field_validator("metrics")
     @classmethod
     def _known(cls, value: dict[str, float]) -> dict[str, float]:
         for name in value:
-            if name not in ("NMI", "F1"):
+            if name not in (*CLUSTERING, *SPREAD):
                 _metric(name.rpartition("/")[2])
         return value
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,8 @@ from tophit.report.measured import Measured, measure_models
 from tophit.report.page import write_page
 from tophit.report.pictures import Pictures, Thumbnails
 from tophit.report.query_pages import TopK
-from tophit.training.evaluate import drawn_gallery_metrics, wanted_metrics
+from tophit.report.tables import set_up_sentence
+from tophit.training.evaluate import named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import has_pairs
@@ -90,8 +92,9 @@ def make_report(
         "drawings": drawings_part(drawings),
         "problems": problems_part(problems, listed.name, pictures),
         "centres": None if centres is None else centres_part(centres, pictures),
-        "test_sets": drawn_gallery_metrics(first.vectors, first.rows, recipe.seed),
-        "paper": result.get("paper"),
+        "test_sets": named_set_metrics(first.vectors, first.rows, recipe.evaluation.protocol, recipe.seed),
+        "protocol": recipe.evaluation.protocol,
+        "paper": _paper(result) if is_own else None,
         "recipe": _recipe(recipe, result, manifest),
     }
     with Thumbnails(pictures, path.parent) as thumbnails:
@@ -101,6 +104,12 @@ def make_report(
     write_label_problems(problems, listed)
     written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
     return Written(path, content["verdict"], listed, written)
+
+
+def _paper(result: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the paper's numbers beside the run's, with a sentence about the differences of the set-up."""
+    paper = result.get("paper")
+    return None if paper is None else {**paper, "set_up": set_up_sentence(paper.get("differences") or {})}
 
 
 def _drawings(folder: Path, first: Measured, other: Measured | None, view: View) -> list[Drawing]:

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from tophit.evaluation import PairedDifference
 
 SHOWN = ("recall@1", "precision@5", "MAP@R", "ndcg@8")
+_PROTOCOLS = {
+    "drawn-galleries": "Galleries of one random image per class, mean of 10 draws",
+    "all": "Every image of a test set searches all others of the set",
+}
 Measured = tuple[Mapping[str, float], Mapping[str, Sequence[float]]]
 
 
@@ -21,10 +25,12 @@ def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) 
 
 
 def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[float]]) -> Table:
-    """Return a table with one row per metric, in percent."""
+    """Return a table with one row per metric, in percent; distances (dists@intra, dists@inter) are as they are."""
     table = Table("metric", "%", "95% interval")
     for name, value in metrics.items():
-        table.add_row(name, f"{100 * value:.2f}", _interval(intervals.get(name)))
+        table.add_row(
+            name, f"{value:.3f}" if _is_distance(name) else f"{100 * value:.2f}", _interval(intervals.get(name))
+        )
     return table
 
 
@@ -45,24 +51,45 @@ def comparison_list(
     return table
 
 
-def drawn_galleries_table(test_sets: Mapping[str, Mapping[str, float]]) -> Table:
-    """Return a table with one row per test set of VehicleID's protocol, in percent."""
+def named_sets_table(test_sets: Mapping[str, Mapping[str, float]], protocol: str = "drawn-galleries") -> Table:
+    """Return a table with one row per named test set, in percent; the title says how they were searched."""
     names = ("recall@1", "recall@5", "mAP")
-    table = Table("test set", *names, title="Galleries of one random image per class, mean of 10 draws (%)")
+    table = Table("test set", *names, title=f"{_PROTOCOLS[protocol]} (%)")
     for test_set, metrics in test_sets.items():
         table.add_row(test_set, *(f"{100 * metrics[name]:.2f}" for name in names))
     return table
 
 
 def paper_table(paper: Mapping[str, Any]) -> Table:
-    """Return a table with one row per metric: the run's value and the one reported by its paper, in percent."""
+    """Return a table with one row per metric: the run's value and the one reported by its paper, in percent.
+
+    Below it stands every difference from the paper's set-up. Distances are not percent, and have three digits.
+    """
     where = ", ".join(part for part in (paper["table"], paper["row"]) if part)
-    table = Table("metric", "ours %", "paper %", "difference", title=f"{paper['title']} ({where})")
+    below = set_up_sentence(paper.get("differences") or {})
+    table = Table("metric", "ours %", "paper %", "difference", title=f"{paper['title']} ({where})", caption=below)
     for name, values in paper["metrics"].items():
         ours, theirs = values["ours"], values["paper"]
-        known = ("", "") if ours is None else (f"{ours:.2f}", f"{ours - theirs:+.2f}")
-        table.add_row(name, known[0], f"{theirs:g}", known[1])
+        digits = 3 if _is_distance(name) else 2
+        known = ("", "") if ours is None else (f"{ours:.{digits}f}", f"{ours - theirs:+.{digits}f}")
+        table.add_row(f"{name} (not %)" if _is_distance(name) else name, known[0], f"{theirs:g}", known[1])
     return table
+
+
+def set_up_sentence(differences: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return a sentence that names every difference from the paper's set-up, or None if there is none."""
+    if not differences:
+        return None
+    parts = [f"{path} {_value(each['ours'])} instead of {_value(each['paper'])}" for path, each in differences.items()]
+    return f"Differs from the paper's set-up: {', '.join(parts)}"
+
+
+def _value(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _is_distance(name: str) -> bool:
+    return name.startswith("dists@")
 
 
 def _half_width(bounds: Sequence[float] | None) -> str:

@@ -1,6 +1,6 @@
-"""From an embedder and rows to metrics: roles, bad images, intervals, named test sets, clusters, a paper's numbers."""
+"""From an embedder and rows to metrics: roles, bad images, intervals, named test sets, clusters, distances."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +9,17 @@ import numpy as np
 from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
 from tophit.errors import TophitError, UsageError
-from tophit.evaluation import RetrievalMetrics, clustering_metrics, retrieval_metrics
+from tophit.evaluation import RetrievalMetrics, class_spread, clustering_metrics, retrieval_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.recipe import Recipe
+from tophit.recipe.sections import CLUSTERING, SPREAD, Protocol
 from tophit.reranking import Reranking
 
 _COLUMN = "test_sets"  # manifest column: the names, separated by blanks, of the test sets an image belongs to
 _DRAWS = 10
+DRAWN_GALLERIES: Protocol = "drawn-galleries"
 
 
 def evaluate_rows(
@@ -91,30 +93,61 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
 
 
 def wanted_metrics(recipe: Recipe) -> list[str]:
-    """Return the retrieval metrics that the recipe and its paper name."""
-    named = [name for name in recipe.paper.metrics if "/" not in name and name not in ("NMI", "F1")]
+    """Return the retrieval metrics on all test images that the recipe and its paper name."""
+    named = [name for name in recipe.paper.metrics if "/" not in name and name not in (*CLUSTERING, *SPREAD)]
     return list(dict.fromkeys([recipe.evaluation.metric, *named]))
 
 
-def drawn_gallery_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], seed: int = 0) -> dict[str, dict[str, float]]:
+def wanted_of_sets(recipe: Recipe) -> list[str]:
+    """Return the metrics that the recipe's paper names for named test sets: recall@5 of small/recall@5."""
+    return list(dict.fromkeys(name.rpartition("/")[2] for name in recipe.paper.metrics if "/" in name))
+
+
+def wanted_clusters(recipe: Recipe) -> str | None:
+    """Return the column that clusters are measured against: the recipe's, or the label if its paper has clusters."""
+    if recipe.evaluation.clusters is None and any(name in recipe.paper.metrics for name in CLUSTERING):
+        return "label"
+    return recipe.evaluation.clusters
+
+
+def named_set_metrics(
+    vectors: np.ndarray,
+    rows: Sequence[ImageRow],
+    protocol: Protocol = DRAWN_GALLERIES,
+    seed: int = 0,
+    metrics: Sequence[str] = (),
+) -> dict[str, dict[str, float]]:
     """Return the metrics of each test set named in the manifest's column ``test_sets``; none without that column.
 
-    Follows VehicleID's protocol: one random image of every class is the gallery, the others are queries; the mean of
-    ten draws. ``vectors`` (N, d) belong to ``rows`` (N).
+    ``drawn-galleries`` is VehicleID's own protocol: one random image of every class is the gallery, the others are
+    queries; the mean of ten draws by ``seed``. ``all`` ranks, for every image of a set, all its others (PNP).
+    ``vectors`` (N, d) belong to ``rows`` (N); ``metrics`` such as ``recall@20`` are extra.
     """
     members: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         for name in str(row.metadata.get(_COLUMN) or "").split():
             members.setdefault(name, []).append(number)
+    options: dict[str, Any] = {"recall_at": (1, 5, 10), "metrics": metrics}
     found = {}
     for name, numbers in members.items():
         labels = [rows[number].label for number in numbers]
-        if len(set(labels)) < len(labels):
-            measured = vehicle_id_metrics(
-                vectors[numbers], labels, {name: sorted(set(labels))}, _DRAWS, seed, recall_at=(1, 5, 10)
-            )
-            found[name] = measured[name]
+        if len(set(labels)) == len(labels):
+            continue
+        if protocol == DRAWN_GALLERIES:
+            sets = {name: sorted(set(labels))}
+            found[name] = vehicle_id_metrics(vectors[numbers], labels, sets, _DRAWS, seed, **options)[name]
+        else:
+            found[name] = dict(retrieval_metrics(vectors[numbers], labels, **options))
     return found
+
+
+def spread_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], names: Iterable[str]) -> dict[str, float]:
+    """Return those of dists@intra and dists@inter that are among the names: cosine distances, from 0 to 2."""
+    wanted = {name: key for name, key in SPREAD.items() if name in set(names)}
+    if not wanted:
+        return {}
+    spread = class_spread(vectors, [row.label for row in rows])
+    return {name: spread[key] for name, key in wanted.items() if np.isfinite(spread[key])}
 
 
 def cluster_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], column: str | None, seed: int) -> dict[str, float]:
@@ -127,17 +160,3 @@ def cluster_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], column: str |
             f"evaluation.clusters: the test rows have no column '{column}'; use label or a metadata column."
         )
     return clustering_metrics(vectors, [str(value) for value in values], seed=seed)
-
-
-def beside_paper(recipe: Recipe, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the paper's metrics, in percent, each with the run's own; nothing if the recipe has none."""
-    paper = recipe.paper
-    if not paper.metrics:
-        return {}
-    of_sets = {f"{part}/{name}": v for part, values in result["test_sets"].items() for name, v in values.items()}
-    ours = {**result["test"], **of_sets}
-    metrics = {
-        name: {"paper": value, "ours": 100 * ours[name] if name in ours else None}
-        for name, value in paper.metrics.items()
-    }
-    return {"paper": {"title": paper.title, "table": paper.table, "row": paper.row, "metrics": metrics}}

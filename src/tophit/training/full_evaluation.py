@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import EmbeddedRows, embed_rows
+from tophit.errors import UsageError
 from tophit.evaluation import (
     PairedDifference,
     RetrievalMetrics,
@@ -22,8 +23,17 @@ from tophit.evaluation import (
 from tophit.files import replace_file, without_nan, write_json
 from tophit.models.embedder import Embedder
 from tophit.progress import View
+from tophit.recipe import Recipe
+from tophit.recipe.sections import Protocol
 from tophit.reranking import Reranking
-from tophit.training.evaluate import drawn_gallery_metrics, metrics_of_vectors, search_arrays
+from tophit.training.evaluate import (
+    DRAWN_GALLERIES,
+    metrics_of_vectors,
+    named_set_metrics,
+    search_arrays,
+    wanted_clusters,
+    wanted_metrics,
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,31 @@ class FullEvaluation:
     worst: WorstQueries
     other: RetrievalMetrics | None
     differences: dict[str, PairedDifference]
-    test_sets: dict[str, dict[str, float]]  # by VehicleID's protocol, if the manifest names test sets
+    test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
+    protocol: Protocol = DRAWN_GALLERIES  # how these were searched
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What ``evaluate_fully`` measures besides the usual."""
+
+    metrics: list[str]
+    clusters: bool
+    protocol: Protocol
+
+
+def measured_for(recipe: Recipe | None, metrics: Sequence[str], clusters: bool, protocol: str | None) -> Wanted:
+    """Return what to measure: what the user names, and what the paper of the run's recipe, if there is one, names."""
+    if protocol is None:
+        chosen: Protocol = DRAWN_GALLERIES if recipe is None else recipe.evaluation.protocol
+    elif protocol in get_args(Protocol):
+        chosen = cast("Protocol", protocol)
+    else:
+        raise UsageError(f"The protocol must be {' or '.join(get_args(Protocol))}, not '{protocol}'.")
+    if recipe is None or not recipe.paper.metrics:
+        return Wanted(list(metrics), clusters, chosen)
+    of_labels = recipe.evaluation.clusters in (None, "label") and wanted_clusters(recipe) is not None
+    return Wanted(list(dict.fromkeys([*wanted_metrics(recipe), *metrics])), clusters or of_labels, chosen)
 
 
 def evaluate_fully(
@@ -52,13 +86,15 @@ def evaluate_fully(
     metrics: Sequence[str] = (),
     clusters: bool = False,
     rerank: Reranking | None = None,
+    protocol: Protocol = DRAWN_GALLERIES,
     view: View | None = None,
 ) -> FullEvaluation:
     """Measure an embedder on rows of a manifest, and compare it query by query with the embedder ``against``.
 
     ``metrics`` such as ``recall@100`` are added to the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
-    re-ranks the model's results; without ``against``, they are compared with the results before re-ranking. Unreadable
-    images are reported in the view and left out for both models.
+    re-ranks the model's results; without ``against``, they are compared with the results before re-ranking.
+    ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``). Unreadable images are
+    reported in the view and left out for both models.
     """
     for name in metrics:
         parse_metric(name)  # a wrong name should fail before the images are embedded
@@ -78,7 +114,8 @@ def evaluate_fully(
         worst=worst_queries(measured.per_query["mAP"], **search.arguments),
         other=other,
         differences={} if other is None else metric_differences(measured, other, search.arguments["labels"]),
-        test_sets=drawn_gallery_metrics(vectors, used),
+        test_sets=named_set_metrics(vectors, used, protocol),
+        protocol=protocol,
     )
 
 
@@ -137,7 +174,7 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         "spread": evaluation.spread,
     }
     if evaluation.test_sets:
-        answer["test_sets"] = evaluation.test_sets
+        answer |= {"test_sets": evaluation.test_sets, "protocol": evaluation.protocol}
     if evaluation.clustering:
         answer["clustering"] = evaluation.clustering
     if evaluation.other is not None:

@@ -3,18 +3,20 @@
 import math
 import shlex
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from tophit import interrupts
 from tophit.data.dataset import explained
-from tophit.data.manifest import Manifest
+from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
@@ -24,14 +26,17 @@ from tophit.training.building import build_method, check_recipe, make_embedder, 
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
 from tophit.training.evaluate import (
-    beside_paper,
     cluster_metrics,
-    drawn_gallery_metrics,
     metrics_of_vectors,
+    named_set_metrics,
+    spread_metrics,
+    wanted_clusters,
     wanted_metrics,
+    wanted_of_sets,
 )
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
+from tophit.training.paper import beside_paper
 from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
@@ -319,14 +324,22 @@ class _Training:
             metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
             found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
             if metrics_name == "test":
-                found["test"] |= cluster_metrics(vectors, rows, self.recipe.evaluation.clusters, self.recipe.seed)
-                found["test_sets"] = drawn_gallery_metrics(vectors, rows, self.recipe.seed)
-                found |= beside_paper(self.recipe, found)
+                found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
+                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.metrics)
+                found |= self._of_named_sets(vectors, rows)
+                found |= beside_paper(self.recipe, self.rows.whole, found)
                 if self.recipe.evaluation.per_query:
                     self.run.write_per_query(metrics.per_query, [row.label for row in rows if row.role != "gallery"])
             return found
 
         return on_first(self.stepper, measure)
+
+    def _of_named_sets(self, vectors: np.ndarray, rows: Sequence[ImageRow]) -> dict[str, Any]:
+        """Return the metrics of the test sets that the manifest names, and by which protocol, if there are any."""
+        recipe = self.recipe
+        protocol = recipe.evaluation.protocol
+        found = named_set_metrics(vectors, rows, protocol, recipe.seed, wanted_of_sets(recipe))
+        return {"test_sets": found, "protocol": protocol} if found else {"test_sets": found}
 
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started

@@ -111,12 +111,17 @@ class Run:
         return Checkpoints(self.folder).load(note)
 
 
+def recipe_of_run(model: str) -> Recipe | None:
+    """Return the recipe of a model that is a run, else None."""
+    run = Run(Path(model))
+    return run.recipe() if run.recipe_path.is_file() else None
+
+
 def data_of_run(model: str, data: str) -> Manifest:
     """Open data for a model; for a run, use the run's split, so that no class it learned counts as a test class."""
-    run = Run(Path(model))
-    if not run.recipe_path.is_file():
+    recipe = recipe_of_run(model)
+    if recipe is None:
         return open_data(data)
-    recipe = run.recipe()
     manifest = data_of(recipe, data)
     return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
 

@@ -84,6 +84,12 @@ def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = F
     return Manifest(tuple(there), str(folder))
 
 
+def has_published_counts(name: str, rows: Sequence[ImageRow]) -> bool:
+    """Return whether rows, such as those of a manifest, have the published counts of a set in all of its parts."""
+    counts = set_named(name).counts
+    return not any(count_differences(counts, rows, strict) for strict in (True, False))
+
+
 def _missing_images(chosen: BenchmarkSet, rows: list[ImageRow], there: list[ImageRow], partial: bool) -> TophitError:
     first = next(row.path for row in rows if not os.path.isfile(row.path))
     hint = "" if partial else " To continue without them: --partial, or data.partial=true in a recipe."

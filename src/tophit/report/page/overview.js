@@ -37,7 +37,7 @@ export function Hero() {
 }
 
 export function Metrics() {
-  const { counts, metrics, models, paper, test_sets: sets } = content;
+  const { counts, metrics, models, paper, protocol, test_sets: sets } = content;
   const two = models.length > 1;
   return html`<section class="part" id="metrics">
     <h2>Metrics</h2>
@@ -55,14 +55,15 @@ export function Metrics() {
       </tr>`)}</tbody>
     </table></div>
     ${two && html`<p class="muted small under-table">${plural(metrics.length, "metric")} are compared; p (permutation test) is not adjusted for their number. A difference is coloured if its interval (bootstrap over classes) excludes 0 and p is below 0.05. With few classes (here ${count(counts.classes)}) such intervals are too narrow.</p>`}
-    ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>Galleries of one random image per class, mean of 10 draws, in percent. The lists and galleries of this report use the whole set instead.</caption>
+    ${Object.keys(sets).length > 0 && html`<div class="scroll"><table><caption>${protocol === "all" ? "Every image of a test set searches all others of the set" : "Galleries of one random image per class, mean of 10 draws"}, in percent. The lists and galleries of this report use the whole set instead.</caption>
       <thead><tr><th scope="col">test set</th><th scope="col" class="n">recall@1</th><th scope="col" class="n">recall@5</th><th scope="col" class="n">mAP</th></tr></thead>
       <tbody>${Object.entries(sets).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
         ${["recall@1", "recall@5", "mAP"].map((one) => html`<td class="n">${(100 * found[one]).toFixed(2)}</td>`)}</tr>`)}</tbody></table></div>`}
     ${paper && html`<div class="scroll"><table><caption>${[paper.title, paper.table, paper.row].filter(Boolean).join(", ")}</caption>
       <thead><tr><th scope="col">metric</th><th scope="col" class="n">here</th><th scope="col" class="n">the paper</th></tr></thead>
       <tbody>${Object.entries(paper.metrics).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
-        <td class="n">${found.ours?.toFixed(2) ?? "–"}</td><td class="n">${found.paper}</td></tr>`)}</tbody></table></div>`}
+        <td class="n">${found.ours?.toFixed(name.startsWith("dists@") ? 3 : 2) ?? "–"}</td><td class="n">${found.paper}</td></tr>`)}</tbody></table></div>`}
+    ${paper?.set_up && html`<p class="muted small under-table">${paper.set_up}.</p>`}
   </section>`;
 }
 
