@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from tophit.losses import NPairLoss, TripletLoss
 from tophit.methods import GenerationMethod, GenerationSettings, TrainingBatch
-from tophit.methods.thsg.components import SampleBuffer, balance_weights, reverse_margin
+from tophit.methods.thsg.components import SampleBuffer
+from tophit.methods.thsg.equations import balance_weights, reverse_margin
 from tophit.mining import mine
 
 CLASSES, DIM = 6, 8
