@@ -1,36 +1,31 @@
 """The registry: names for everything that a recipe or a command can choose.
 
 ``@register("loss", "pnp")`` on a class or function gives it a name. Everything else comes from the signature: a
-parameter with a plain type is an option, its default is the option's default, and ``Annotated[float, Field(gt=0,
-description="...")]`` adds limits and a description. Nothing is written twice.
+parameter with a plain type is an option, its default is the option's default, and ``Annotated[float, Doc("...",
+gt=0)]`` adds a description and limits. Nothing is written twice.
 
 A name is looked up in four places: what was registered in this process, the package's own files, the entry points of
-installed packages (group ``tophit.losses`` and so on), and ``package.module:Name``. The package's own files are read as
-text, not imported: listing names or checking a recipe does not wait for torch.
+installed packages (group ``tophit.losses`` and so on), and ``package.module:Name``. The package's own files are read,
+not imported (:mod:`tophit.signatures`): listing names or checking a recipe does not wait for torch.
 """
 
-import ast
-import builtins
 import difflib
 import importlib
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from types import NoneType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from tophit import options
 from tophit.errors import UsageError
+from tophit.signatures import decorated_definitions, parameters_at, parameters_of
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 _ROOT = Path(__file__).parent
-_REGISTER = "register"
 
 
 @dataclass(frozen=True)
@@ -100,8 +95,8 @@ class Entry:
     def options(self) -> dict[str, inspect.Parameter]:
         """What a user may set, by name: the parameters of the signature that the run does not set."""
         own = self.source()
-        for place in _as_tuple(self.facts.get("also", ())):
-            own = {**_parameters_at(*place.split(":")), **own}
+        if "also" in self.facts:
+            own = {**parameters_at(*self.facts["also"].split(":")), **own}
         given = KINDS[self.kind].given | {"self", "cls"}
         return {name: parameter for name, parameter in own.items() if name not in given}
 
@@ -126,7 +121,7 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
         summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
         own = _entry(kind, name, target.__module__, target.__qualname__, facts, summary)
         if not target.__module__.startswith("tophit."):  # a class of a notebook or a test is in no file
-            own = replace(own, source=lambda: _parameters_of(target))
+            own = replace(own, source=lambda: parameters_of(target))
         _registered[kind, name] = own
         return target
 
@@ -212,7 +207,7 @@ def check_kind(kind: str) -> None:
 
 
 def _entry(kind: str, name: str, module: str, attribute: str, facts: Mapping[str, Any], summary: str) -> Entry:
-    return Entry(kind, name, module, attribute, facts, summary, lambda: _parameters_at(module, attribute))
+    return Entry(kind, name, module, attribute, facts, summary, lambda: parameters_at(module, attribute))
 
 
 def _from_outside(kind: str, name: str, place: str) -> Entry:
@@ -224,7 +219,7 @@ def _from_outside(kind: str, name: str, place: str) -> Entry:
     target = Entry(kind, name, module, attribute).load()
     known = next((each for each in _registered.values() if (each.module, each.attribute) == (module, attribute)), None)
     summary = (inspect.getdoc(target) or "").split("\n", 1)[0]
-    return Entry(kind, name, module, attribute, known.facts if known else {}, summary, lambda: _parameters_of(target))
+    return Entry(kind, name, module, attribute, known.facts if known else {}, summary, lambda: parameters_of(target))
 
 
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
@@ -238,146 +233,22 @@ def _installed(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
     return {kind.group: {point.name: point for point in every.select(group=kind.group)} for kind in KINDS.values()}
 
 
-def _parameters_of(target: Any) -> dict[str, inspect.Parameter]:
-    """Return the named parameters of a class or function, with annotations evaluated where possible."""
-    try:
-        signature = inspect.signature(target, eval_str=True)
-    except NameError:  # an annotation for type checkers only
-        signature = inspect.signature(target)
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind in named}
-
-
-def _parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a class or function: read from its file if in the package, else imported."""
-    path = _ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    if module.startswith("tophit.") and path.is_file():
-        node = next((each for each in _definitions(path) if each.name == attribute), None)
-        if node is not None:
-            return _read_parameters(node)
-    return _parameters_of(getattr(importlib.import_module(module), attribute))
-
-
-# The package's own entries, read from its files.
-
-
 @cache
 def _own_entries(kind: str) -> dict[str, Entry]:
-    """Return the entries in the package's own files, by name. Only decorators are parsed: it takes milliseconds."""
+    """Return the entries in the package's own files, by name."""
     found: dict[str, Entry] = {}
     for path in _files(KINDS[kind].places):
-        text = path.read_text(encoding="utf-8")
-        if f"@{_REGISTER}(" not in text and f"@{KINDS[kind].decorator}(" not in text:
-            continue
         module = ".".join(("tophit", *path.relative_to(_ROOT).with_suffix("").parts))
-        for definition in _DECORATED.finditer(text):
-            decorators, attribute = definition.groups()
-            for name, facts in _registrations(decorators, kind):
-                docstring = _DOCSTRING.search(text, definition.end())
-                summary = docstring.group(1).removesuffix('"""') if docstring else ""
-                found[name] = _entry(kind, name, module, attribute, facts, summary)
+        for definition in decorated_definitions(path.read_text(encoding="utf-8"), ("register", KINDS[kind].decorator)):
+            for decorator, words, facts in definition.decorators:
+                words = words if decorator == "register" else (kind, *words)
+                if words[:1] == (kind,):
+                    name = str(words[1])
+                    found[name] = _entry(kind, name, module, definition.name, facts, definition.summary)
     return found
-
-
-# Top-level decorators with what follows on further lines, and the name of what they decorate.
-_DECORATED = re.compile(r"^((?:@[^\n]*\n(?:[ )][^\n]*\n)*)+)(?:class|def) (\w+)", re.MULTILINE)
-_DOCSTRING = re.compile(r':\n +"""([^\n]*)')
 
 
 def _files(places: Sequence[str]) -> Iterator[Path]:
     for place in places:
         path = _ROOT / place
         yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
-
-
-_Definition = ast.ClassDef | ast.FunctionDef
-
-
-@cache
-def _definitions(path: Path) -> list[_Definition]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-
-
-def _registrations(decorators: str, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield name and facts of each decorator that registers under a kind; only facts that are plain values."""
-    if f"@{_REGISTER}(" not in decorators and f"@{KINDS[kind].decorator}(" not in decorators:
-        return
-    (decorated,) = ast.parse(f"{decorators}class Decorated: ...").body
-    assert isinstance(decorated, ast.ClassDef)
-    for decorator in decorated.decorator_list:
-        if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name):
-            words = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
-            words = [kind, *words] if decorator.func.id == KINDS[kind].decorator else words
-            if len(words) >= 2 and words[0] == kind:
-                yield str(words[1]), _plain_facts(decorator.keywords)
-
-
-def _plain_facts(keywords: Sequence[ast.keyword]) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    for keyword in keywords:
-        try:
-            facts[str(keyword.arg)] = ast.literal_eval(keyword.value)
-        except ValueError:  # a function or object, available only after import
-            continue
-    return facts
-
-
-def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:
-    """Return the plain-typed parameters of a class's constructor, a dataclass's fields or a function."""
-    if isinstance(node, ast.ClassDef):
-        made = next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
-        if made is None:
-            fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-            return _evaluated((ast.unparse(each.target), each.annotation, each.value) for each in fields)
-        node = made
-    plain = [*node.args.posonlyargs, *node.args.args]
-    defaults: list[ast.expr | None] = [None] * (len(plain) - len(node.args.defaults)) + list(node.args.defaults)
-    pairs = [*zip(plain, defaults, strict=True), *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
-    return _evaluated((each.arg, each.annotation, default) for each, default in pairs)
-
-
-def _evaluated(declared: Iterator[tuple[str, ast.expr | None, ast.expr | None]]) -> dict[str, inspect.Parameter]:
-    """Return parameters with plain types; tensors and modules are not options."""
-    words = _Words()
-    found: dict[str, inspect.Parameter] = {}
-    for name, annotation, default in declared:
-        kind = _value(annotation, words)
-        if kind is not Foreign and set(get_args(kind)) != {Foreign, NoneType}:
-            value = _value(default, words)
-            found[name] = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind)
-    return found
-
-
-def _value(expression: ast.expr | None, words: "_Words") -> Any:
-    return inspect.Parameter.empty if expression is None else eval(ast.unparse(expression), {}, words)
-
-
-class _ForeignKind(type):
-    """Foreign, Foreign.anything and Foreign[anything] are all Foreign."""
-
-    def __getattr__(cls, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return cls
-
-    def __getitem__(cls, key: Any) -> Any:
-        return cls
-
-
-class Foreign(metaclass=_ForeignKind):
-    """Stands for every type that is not a plain value, such as a tensor. In a union: values only Python can pass."""
-
-
-class _Words(dict[str, Any]):
-    """The names used in the package's annotations: those of tophit.options, Python's own, or else Foreign."""
-
-    def __init__(self) -> None:
-        super().__init__(vars(options))
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, Foreign)
-
-
-def _as_tuple(value: str | Sequence[str]) -> Sequence[str]:
-    return (value,) if isinstance(value, str) else value

@@ -24,7 +24,8 @@ from pydantic_core import PydanticCustomError
 
 from tophit.errors import UsageError
 from tophit.options import Registered
-from tophit.registry import Foreign, did_you_mean, entries, find, is_known, names, own_names
+from tophit.registry import did_you_mean, entries, find, is_known, names, own_names
+from tophit.signatures import Foreign
 
 PEER = "pml/"
 
