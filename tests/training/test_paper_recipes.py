@@ -113,7 +113,7 @@ def test_a_users_file_builds_on_a_shipped_recipe_or_on_a_file_beside_it(tmp_path
 
 
 def test_a_metric_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"paper\.metrics: .*Unknown metric 'recal@1'"):
+    with pytest.raises(UsageError, match=r"paper\.metrics: There is no metric 'recal@1'"):
         read_recipe("pnp/sop", ["paper.metrics={recal@1: 3}"], data="x")
 
 
