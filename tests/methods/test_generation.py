@@ -305,7 +305,7 @@ def test_generated_samples_are_harder_and_keep_their_labels():
         torch.optim.AdamW([unused], lr=0.0),
         classes,
         dim,
-        settings=GenerationSettings(pretrain_epochs=1, classifier_lr=1e-2),
+        settings=GenerationSettings(pretrain_epochs=1, classifier_lr=1e-2, generator_lr=1e-3, discriminator_lr=1e-4),
     )
     seen = {}
     method.networks.g1.register_forward_hook(lambda _, __, output: seen.update(x1=output.detach()))

@@ -27,7 +27,7 @@ def test_it_begins_with_some_items_and_a_click_searches_from_one(page: Page) -> 
     expect(page.locator(".asked-name")).to_contain_text(found[0])
     assert asked(page)["id"] == [found[0]]
     page.go_back()
-    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=found[0])
+    page.wait_for_function("name => document.querySelector('.grid .card')?.dataset.id === name", arg=found[0])
     assert results(page) == found
 
 
@@ -78,11 +78,13 @@ def test_a_box_searches_by_a_part_and_a_click_takes_it_away(page: Page) -> None:
     box = json.loads(told.value.request.post_data or "")["box"]
     assert box == pytest.approx([0.3, 0.3, 0.8, 0.7], abs=0.02)
     expect(page.locator(".box")).to_be_visible()
-    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id !== name", arg=whole[0])
+    page.wait_for_function(
+        "name => ![undefined, name].includes(document.querySelector('.grid .card')?.dataset.id)", arg=whole[0]
+    )
     page.reload()
     expect(page.locator(".box")).to_be_visible()
     page.get_by_role("button", name="Use the whole picture").click()
-    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=whole[0])
+    page.wait_for_function("name => document.querySelector('.grid .card')?.dataset.id === name", arg=whole[0])
     expect(page.locator(".box")).to_have_count(0)
 
 
@@ -104,7 +106,7 @@ def test_like_and_dislike_steer(page: Page) -> None:
     page.locator(".examples.unlike button").click()
     page.locator(".examples.like button").click()
     expect(page.locator(".examples")).to_have_count(0)
-    page.wait_for_function("name => document.querySelector('.grid .card').dataset.id === name", arg=before[0])
+    page.wait_for_function("name => document.querySelector('.grid .card')?.dataset.id === name", arg=before[0])
     assert results(page) == before
 
 
