@@ -1,10 +1,11 @@
 """Methods: how a training step is made from a batch, a loss and optimizers."""
 
-from tophit.methods.generation import GenerationMethod, GenerationSettings
+from tophit.methods.generation import GenerationMethod
 from tophit.methods.method import Method, RunParts, TrainingBatch
 from tophit.methods.plain import BatchMemory, PlainMethod
 from tophit.methods.projection import ProjectionMethod
 from tophit.methods.stepper import Stepper
+from tophit.methods.thsg.settings import GenerationSettings
 
 __all__ = [
     "BatchMemory",
