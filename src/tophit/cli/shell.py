@@ -18,6 +18,7 @@ _ORDER = [
     "runs",
     "evaluate",
     "compare",
+    "paper",
     "report",
     "embed",
     "index",

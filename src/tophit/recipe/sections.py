@@ -292,10 +292,18 @@ class Paper(Section):
         description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small. "
         "dists@intra and dists@inter are cosine distances, not percent. A run measures all that are named here.",
     )
+    columns: tuple[str, ...] = Field(
+        default=(), description="Further columns of the table, to be measured though the paper has no number for them."
+    )
 
-    @field_validator("metrics")
+    @property
+    def measured(self) -> list[str]:
+        """All metrics that a run is to measure."""
+        return list(dict.fromkeys((*self.metrics, *self.columns)))
+
+    @field_validator("metrics", "columns")
     @classmethod
-    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+    def _known(cls, value: Any) -> Any:
         for name in value:
             if name not in (*CLUSTERING, *SPREAD):
                 _metric(name.rpartition("/")[2])

@@ -325,7 +325,7 @@ class _Training:
             found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
             if metrics_name == "test":
                 found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
-                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.metrics)
+                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.measured)
                 found |= self._of_named_sets(vectors, rows)
                 found |= beside_paper(self.recipe, self.rows.whole, found)
                 if self.recipe.evaluation.per_query:
