@@ -91,13 +91,14 @@ class Embedder(Section):
 
     backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
-        description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
-        "timm/NAME, torchvision/NAME or hf/NAME if that library is installed. For a feature file: features/LENGTH, "
-        "set automatically.",
+        description="The network: efficientnet-lite0 to lite2, googlenet (the original), googlenet-bn, bn-inception, "
+        "resnet50, resnet50-v1, densenet201, small; timm/NAME, torchvision/NAME or hf/NAME if that library is "
+        "installed. For a feature file: features/LENGTH, set automatically.",
     )
     weights: str = Field(
         default="pretrained",
-        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth).",
+        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth, "
+        ".caffemodel, model.json of TensorFlow.js).",
     )
     pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
         default="average",

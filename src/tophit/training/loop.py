@@ -382,7 +382,12 @@ class _Training:
                 "began, so it can't be continued; restore them, or start a new run."
             )
         self.position = _Position(**state["position"])
-        self.embedder.load_state_dict(state["embedder"], strict=False)
+        fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
+        if fit.unexpected_keys or (fit.missing_keys and self.embedder.trained == "all"):
+            raise TophitError(
+                f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
+                f"{(fit.unexpected_keys or fit.missing_keys)[0]} does not belong to both."
+            )
         self.method.load_state_dict(state["method"])
         self.stepper.load_state_dict(state["engine"])
         if self.average is not None:
