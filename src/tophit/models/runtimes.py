@@ -272,7 +272,7 @@ def measure_runtimes(embedder: "Embedder", batch: int, precision: str, names: li
 
 
 def _key(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, Any]:
-    architecture = {k: v for k, v in embedder.architecture.items() if k in ("backbone", "pooling", "config")}
+    architecture = {k: v for k, v in embedder.architecture.items() if k in ("backbone", "pooling", "config", "stages")}
     return {
         "machine": [platform.machine(), _processor(), os.cpu_count(), torch.get_num_threads()],
         "model": architecture,
