@@ -87,7 +87,7 @@ def cached_activations(
     count = sum(each.records for each in wanted)
     source = _source_of(embedder, frozen, precision, count)
     if count * source.bytes_each > most_gb * 1e9:
-        raise UsageError(_too_large(embedder, frozen, wanted, source, most_gb * 1e9, "data.activations_gb allows"))
+        raise UsageError(_too_large(embedder, frozen, wanted, source, most_gb * 1e9, "data.activations_gb allows {room}"))
     store = RecordStore(cache_folder() / "activations" / source.name, source.shape, source.dtype)
     keys = [_view_keys(each, augmentation) for each in wanted]
     known = store.places(key for table in keys for row in table for key in row)
@@ -267,15 +267,16 @@ def _tell(
     size, free = missing * source.bytes_each, shutil.disk_usage(store.folder).free
     after = f"after the stage {embedder.backbone.stages()[frozen - 1].name}" if frozen else "(pixels)"
     view.note(
-        f"Activations {after} are computed once: {missing:,} views, {_gigabytes(size)} in {store.folder} "
-        f"({_gigabytes(free)} free)."
+        f"Activations {after} are computed once: {missing:,} views, {_amount(size)} in {store.folder} "
+        f"({_amount(free)} free)."
     )
     if size > free:
-        raise TophitError(_too_large(embedder, frozen, wanted, source, free, f"are free in {store.folder}"))
+        raise TophitError(_too_large(embedder, frozen, wanted, source, free, f"{store.folder} has {{room}} free"))
 
 
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.1f} MB"
+def _amount(size: float) -> str:
+    units = [("GB", 1e9, 1e8), ("MB", 1e6, 1e5), ("kB", 1e3, 0.0)]
+    return next(f"{size / unit:,.1f} {name}" for name, unit, least in units if size >= least)
 
 
 def _too_large(
@@ -298,8 +299,8 @@ def _too_large(
     if side >= _SIDES:
         fits.append(f"embedder.size: {side}")
     return (
-        f"The activations for embedder.trainable: last need {_gigabytes(needed)} ({count:,} views of "
-        f"{_gigabytes(source.bytes_each)}), but only {_gigabytes(room)} {limit}. What would fit: "
+        f"The activations for embedder.trainable: last need {_amount(needed)} ({count:,} views of "
+        f"{_amount(source.bytes_each)}), and {limit.format(room=_amount(room))}. What would fit: "
         f"{', or '.join(fits) or 'embedder.trainable: head'}; or allow more with data.activations_gb and a larger disk "
         "(TOPHIT_CACHE)."
     )

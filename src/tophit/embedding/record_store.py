@@ -84,7 +84,7 @@ class RecordWriter:
 
     def append(self, keys: Sequence[bytes], records: np.ndarray) -> None:
         """Write records (n, *shape) under their keys."""
-        content = memoryview(np.ascontiguousarray(records, self._store.dtype)).cast("B")
+        content = np.ascontiguousarray(records, self._store.dtype).data.cast("B")
         self._on_disk(lambda: _write_all(self._file, content, self._start(self._next)))
         self._waiting += [(key, self._next + i) for i, key in enumerate(keys)]
         self._next += len(keys)
