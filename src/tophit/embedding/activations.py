@@ -87,7 +87,9 @@ def cached_activations(
     count = sum(each.records for each in wanted)
     source = _source_of(embedder, frozen, precision, count)
     if count * source.bytes_each > most_gb * 1e9:
-        raise UsageError(_too_large(embedder, frozen, wanted, source, most_gb * 1e9, "data.activations_gb allows {room}"))
+        raise UsageError(
+            _too_large(embedder, frozen, wanted, source, most_gb * 1e9, "data.activations_gb allows {room}")
+        )
     store = RecordStore(cache_folder() / "activations" / source.name, source.shape, source.dtype)
     keys = [_view_keys(each, augmentation) for each in wanted]
     known = store.places(key for table in keys for row in table for key in row)
