@@ -1,4 +1,4 @@
-"""Real ImageNet weights: do they give the numbers they should?
+"""Real ImageNet weights: whether they give the numbers they should.
 
     python -m benchmarks.real_weights googlenet=FILE resnet50-v1=FILE [--images FOLDER] [--save FOLDER]
 
@@ -55,7 +55,9 @@ def check(name: str, path: str, images: str | None, save: str | None) -> bool:
     worst = max(abs(a - b) for a, b in zip(numbers, expected["features"], strict=True)) / max(expected["features"])
     right = worst < expected["tolerance"]
     print(f"{name}: {path}")
-    print(f"  features of the image by formula: {'as expected' if right else 'WRONG'}, off by {worst:.1e} of the largest")
+    print(
+        f"  features of the image by formula: {'as expected' if right else 'WRONG'}, off by {worst:.1e} of the largest"
+    )
     head = classifier(read_weights(path))
     if head is not None:
         right &= _pictures_named(embedder, head)

@@ -110,7 +110,9 @@ def test_an_embedders_description_keeps_the_channel_order(tmp_path: Path) -> Non
 
 def test_a_file_of_another_network_is_refused_with_both_names(tmp_path: Path) -> None:
     torch.save(published("resnet50"), tmp_path / "file.pth")
-    with pytest.raises(TophitError, match=r"file\.pth' do not fit 'densenet201': .* They fit resnet50 or resnet50-v1: "):
+    with pytest.raises(
+        TophitError, match=r"file\.pth' do not fit 'densenet201': .* They fit resnet50 or resnet50-v1: "
+    ):
         build_backbone("densenet201", str(tmp_path / "file.pth"))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.models.test_backbones import fill_by_formula
+from tests.reference import networks
 from torch import nn
 
 import tophit
-from tests.models.test_backbones import fill_by_formula
-from tests.reference import networks
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.backbones import build_backbone
@@ -37,7 +37,9 @@ def weights() -> State:
 
 
 def test_googlenet_is_the_layer_list_of_its_publisher(weights: State, tmp_path: Path) -> None:
-    save_file(weights | {"fc.weight": torch.zeros(1000, 1024), "fc.bias": torch.zeros(1000)}, tmp_path / "w.safetensors")
+    save_file(
+        weights | {"fc.weight": torch.zeros(1000, 1024), "fc.bias": torch.zeros(1000)}, tmp_path / "w.safetensors"
+    )
     network = build_backbone("googlenet", str(tmp_path / "w.safetensors")).eval()
     assert not any(isinstance(module, nn.BatchNorm2d) for module in network.modules())
     image = 20 * image_by_formula()  # large enough for the normalisation over channels to matter

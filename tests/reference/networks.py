@@ -55,7 +55,7 @@ def googlenet(image: torch.Tensor, weights: dict) -> torch.Tensor:
 
 
 def keras_resnet50(pixels: np.ndarray, arrays: dict[str, np.ndarray]) -> torch.Tensor:
-    """Keras's ResNet-50 on RGB pixels (H, W, 3) from 0 to 255: BGR less a mean, epsilon 1e-3, stride in the first 1x1."""
+    """Keras's ResNet-50 on RGB pixels (H, W, 3), 0 to 255: BGR less a mean, epsilon 1e-3, stride in the first 1x1."""
     x = torch.from_numpy(pixels[:, :, ::-1] - np.asarray([103.939, 116.779, 123.68])).permute(2, 0, 1)[None].double()
 
     def layer(x: torch.Tensor, name: str, norm: str, stride: int = 1, pad: int = 0) -> torch.Tensor:
