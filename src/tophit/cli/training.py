@@ -1,7 +1,7 @@
 """The commands demo, train and runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -10,6 +10,9 @@ from rich.padding import Padding
 from tophit.cli.shell import Verbose, app, console
 from tophit.errors import UsageError
 from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
+
+if TYPE_CHECKING:
+    from tophit.training import TrainingResult
 
 
 @app.command(epilog="Example: tophit demo")
@@ -116,11 +119,13 @@ def _print_recipe_fields() -> None:
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
 
 
-def _print_result(folder: Path, result: dict[str, Any]) -> None:
+def _print_result(folder: Path, result: "TrainingResult") -> None:
     console.print(
         f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
         highlight=False,
     )
+    for sentence in result.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True)
     if "centres" in result:
         from tophit.training.proxies import describe_centres
 
@@ -139,6 +144,6 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
     if result.get("before"):
         models = {
             "backbone before training": (result["before"], result["before_intervals"]),
-            "trained": (result["test"], result["intervals"]),
+            "kept" if "kept" in result else "trained": (result["test"], result["intervals"]),
         }
         console.print(metrics_table(models))

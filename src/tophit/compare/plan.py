@@ -172,6 +172,7 @@ def _fields(plan: Plan, name: str, settings: dict[str, Any]) -> dict[str, Any]:
             "every": max(1, epochs // plan.budget.evaluations),
             "metric": plan.select,
             "before": False,
+            "keep": "trained",  # candidates are compared as trained: a kept backbone would look like a tie
             "per_query": True,
         },
         "schedule": {"epochs": epochs},
