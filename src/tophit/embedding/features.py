@@ -14,6 +14,7 @@ import numpy as np
 
 from tophit.data.feature_files import feature_file_of, features_of_rows
 from tophit.data.manifest import ImageRow
+from tophit.embedding.record_store import lookup
 from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.models.embedder import Embedder
@@ -40,7 +41,7 @@ def cached_features(
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
     shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows
-    keys = [_content_key(row) for row in shown]
+    keys = [content_key(row) for row in shown]
     with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{runtime.name}.sqlite")) as store:
         known = store.read(key for key in keys if key)
         missing = [i for i, key in enumerate(keys) if key not in known]
@@ -67,7 +68,7 @@ def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     return Features(values, list(range(len(rows))), {})
 
 
-def _content_key(row: ImageRow) -> bytes:
+def content_key(row: ImageRow) -> bytes:
     """Return a digest of the file's bytes and the box, or an empty value if there is no such file."""
     try:
         content = row.path.read_bytes()
@@ -85,14 +86,8 @@ class _Store:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Return the vectors of the keys that are stored."""
-        wanted = list(set(keys))
-        found: dict[bytes, np.ndarray] = {}
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key, value FROM feature WHERE key IN ({marks})"
-            found |= {key: np.frombuffer(value, np.float32) for key, value in self.connection.execute(query, some)}
-        return found
+        found = lookup(self.connection, "SELECT key, value FROM feature WHERE key IN", keys)
+        return {key: np.frombuffer(value, np.float32) for key, value in found.items()}
 
     def write(self, vectors: dict[bytes, np.ndarray]) -> None:
         """Store vectors durably."""

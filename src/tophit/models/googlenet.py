@@ -3,12 +3,14 @@
 Those weights come from TensorFlow: they take pixels from -1 to 1, and the branch the paper calls 5x5 has a 3x3 kernel.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, register_backbone, without
+from tophit.models.backbones import Backbone, Stage, register_backbone, without
 from tophit.models.weights import PublishedFile, State
 
 # name: input, 1x1, (3x3 reduce, 3x3), ("5x5" reduce, "5x5"), pooled: table 1 of the paper
@@ -68,15 +70,26 @@ class GoogLeNet(Backbone):
         for name, widths in _INCEPTIONS.items():
             self.add_module(f"inception{name}", Inception(*widths))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last Inception block."""
+    def stages(self) -> list[Stage]:
+        """Return the stem and every Inception block, each with the pooling that follows it."""
+        names = list(_INCEPTIONS)
+        blocks = [self.get_submodule(f"inception{name}") for name in names]
+        return [
+            Stage("stem", self._stem, (self.conv1, self.conv2, self.conv3)),
+            *(
+                Stage(f"inception{name}", _then_pooled(block, _POOL_BEFORE.get(after)), (block,))
+                for name, block, after in zip(names, blocks, [*names[1:], ""], strict=True)
+            ),
+        ]
+
+    def _stem(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.max_pool2d(self.conv1(x), 3, 2, ceil_mode=True)
-        x = functional.max_pool2d(self.conv3(self.conv2(x)), 3, 2, ceil_mode=True)
-        for name in _INCEPTIONS:
-            if name in _POOL_BEFORE:
-                x = functional.max_pool2d(x, _POOL_BEFORE[name], 2, ceil_mode=True)
-            x = self.get_submodule(f"inception{name}")(x)
-        return x
+        return functional.max_pool2d(self.conv3(self.conv2(x)), 3, 2, ceil_mode=True)
+
+
+def _then_pooled(block: nn.Module, kernel: int | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a block followed by max pooling with stride 2, if there is a kernel for it."""
+    return block if kernel is None else lambda x: functional.max_pool2d(block(x), kernel, 2, ceil_mode=True)
 
 
 def _from_file(state: State) -> State:

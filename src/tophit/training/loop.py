@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tophit import interrupts
 from tophit.data.dataset import explained
@@ -25,6 +24,7 @@ from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
+from tophit.training.activation_source import ActivationSource
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
@@ -39,6 +39,7 @@ from tophit.training.evaluate import (
 )
 from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
 from tophit.training.keeping import Candidates, Keeper, choose, copy_embedder, split_recipe, splits_wanted
+from tophit.training.learning import Learning
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
 from tophit.training.paper import beside_paper
@@ -50,6 +51,7 @@ from tophit.training.sources import (
     BadImages,
     FeatureSource,
     ImageSource,
+    Source,
     shared_embeddings,
     shared_features,
 )
@@ -115,12 +117,11 @@ class _Training:
         if is_new and recipe.embedder.head_start == "pca":
             self._begin_head()
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
-        learned = self.embedder if self.embedder.trained == "all" else self.embedder.head
-        self.average = WeightAverage(learned, recipe.optimizer.ema) if recipe.optimizer.ema else None
+        self.learning = Learning(recipe, self.embedder)
+        self.average = WeightAverage(self.learning.weights(), recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
-        self.backbone_learns: bool | None = None
         self.per_query: dict[str, tuple[Any, list[str]]] = {}  # metrics and labels of the test queries
         log_bytes = self._restore()
         self.log: Log | None = None
@@ -207,12 +208,15 @@ class _Training:
         shown = ", ".join(f"{value:.4f} ({part})" for part, value in found.items())
         self.view.note(f"epoch 0: validation {name} {shown}")
 
-    def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
+    def _make_source(self, train: Manifest) -> Source:
         deal = partial(make_sampler, self.recipe)
+        shared = self.embedder, train, self.selection, self.bad
+        if self.recipe.embedder.trainable == "last":
+            return ActivationSource(self.recipe, *shared, self.view, self.stepper, deal)
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(self.embedder, train, self.selection, self.bad, progress, self.stepper, deal)
-        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.stepper, deal)
+            return FeatureSource(*shared, progress, self.stepper, deal)
+        return ImageSource(self.recipe, *shared, self.stepper, deal)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
@@ -258,7 +262,7 @@ class _Training:
 
     def _learn_epoch(self, stop: interrupts.Stop) -> None:
         position = self.position
-        self._set_modes()
+        self.learning.begin_epoch(position.epoch)
         self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
             self.stepper.stop_asked = stop.asked
@@ -329,21 +333,6 @@ class _Training:
     def _last_checkpoint(self) -> str:
         found = self.run.checkpoint_path.is_file()
         return f"The last good checkpoint is in {self.run.folder}." if found else "There is no checkpoint yet."
-
-    def _set_modes(self) -> None:
-        """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
-        recipe = self.recipe
-        learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
-        if self.embedder.training and learns == self.backbone_learns:
-            return  # unchanged: avoids setting hundreds of modules again for an epoch of a few steps
-        self.backbone_learns = learns
-        self.embedder.backbone.requires_grad_(learns)
-        self.embedder.train()
-        for module in self.embedder.backbone.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                if not learns or recipe.embedder.freeze_batch_norm:
-                    module.eval()
-                module.requires_grad_(learns and not recipe.embedder.freeze_batch_norm_weights)
 
     def _evaluate(self) -> None:
         """Measure on the selection classes, and keep the embedder if it is the best so far (or there are none)."""
@@ -474,7 +463,7 @@ class _Training:
             return
         self.position.seconds = self._seconds()
         self.position.bad = self.bad.reasons
-        learned = _learned_state(self.embedder)
+        learned = self.learning.state()
         if not all(bool(value.isfinite().all()) for value in learned.values()):
             raise TophitError(
                 f"The weights became infinite or NaN at step {self.position.step}: training diverged; lower the "
@@ -516,9 +505,3 @@ class _Training:
             torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
-
-
-def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
-    """Return the weights that training changes: a frozen backbone is rebuilt from the recipe."""
-    state = embedder.state_dict()
-    return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}
