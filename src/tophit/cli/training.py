@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from tophit.cli.shell import Verbose, app, console
+from tophit.cli.shell import Verbose, app, console, is_alone
 from tophit.errors import UsageError
 from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
 
@@ -72,6 +72,11 @@ def train(
     assert folder is not None
     if chosen is None and training.Run(folder).result() is not None:
         view.note(f"The run in {folder} is finished; here are its results.")
+    if chosen is not None and is_alone():
+        from tophit.advice import describe_run
+
+        for sentence in describe_run(chosen):
+            view.note(sentence)
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
 

@@ -164,6 +164,13 @@ def mixture(start: Embedder, end: Embedder, share: float, into: Embedder) -> Emb
     return into.eval()
 
 
+def may_keep_untrained(recipe: Recipe, selects: bool) -> bool:
+    """Return whether a run may keep something else than its best epoch; ``selects``: it has validation classes."""
+    fields = recipe.evaluation
+    on_validation = selects and fields.select_on == "validation"
+    return fields.keep == "best" and recipe.embedder.weights != "random" and on_validation
+
+
 def splits_wanted(recipe: Recipe, rows: RunRows) -> int:
     """Return over how many class splits a run chooses: one if it has enough validation classes."""
     classes = len(set(rows.validation.labels))

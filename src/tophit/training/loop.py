@@ -38,7 +38,16 @@ from tophit.training.evaluate import (
     wanted_of_sets,
 )
 from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
-from tophit.training.keeping import Candidates, Keeper, choose, copy_embedder, split_recipe, splits_wanted
+from tophit.training.keeping import (
+    SHARES,
+    Candidates,
+    Keeper,
+    choose,
+    copy_embedder,
+    may_keep_untrained,
+    split_recipe,
+    splits_wanted,
+)
 from tophit.training.learning import Learning
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
@@ -55,6 +64,7 @@ from tophit.training.sources import (
     shared_embeddings,
     shared_features,
 )
+from tophit.training.time_left import TimeLeft
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
@@ -105,7 +115,8 @@ class _Training:
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
         self._note_selection()
-        self.keeper = Keeper(run, recipe, self.stepper, self.selection) if self._may_keep_untrained() else None
+        keeps = may_keep_untrained(recipe, self.selects)
+        self.keeper = Keeper(run, recipe, self.stepper, self.selection) if keeps else None
         self.splits = self._learn_splits() if self.keeper else []
         torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
@@ -129,6 +140,13 @@ class _Training:
             run.begin(recipe)
             self.log = Log(run, recipe, log_bytes, self.position.step)
         self._begin_keeping(is_new)
+        self.time_left = TimeLeft(
+            recipe.schedule.epochs,
+            len(self.source.sampler),
+            recipe.schedule.warmup_epochs if recipe.embedder.trainable != "head" else 0,
+            recipe.evaluation.every,
+            self._final_evaluations(),
+        )
         self.last_save = self.last_shown = self.started = time.monotonic()
         self.seconds_before = self.position.seconds
         self.shown_step = self.position.step
@@ -144,11 +162,12 @@ class _Training:
         elif self.recipe.data.validation_share:
             self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
 
-    def _may_keep_untrained(self) -> bool:
-        """Return whether something else than the best epoch may be kept; see ``evaluation.keep``."""
-        on_validation = self.selects and self.recipe.evaluation.select_on == "validation"
-        pretrained = self.recipe.embedder.weights != "random"
-        return self.recipe.evaluation.keep == "best" and pretrained and on_validation
+    def _final_evaluations(self) -> float:
+        """Return how many evaluations the work after the last epoch is like, by the number of images."""
+        tests = 0.0
+        if self.recipe.evaluation.test and len(self.selection):
+            tests = (1 + self.recipe.evaluation.before) * len(self.rows.test) / len(self.selection)
+        return tests + (len(SHARES) + 1 if self.keeper else 0)
 
     def _learn_splits(self) -> list[Candidates]:
         """Train with other validation classes, if there are too few, and return what was measured on them."""
@@ -264,10 +283,14 @@ class _Training:
         position = self.position
         self.learning.begin_epoch(position.epoch)
         self.method.begin_epoch(position.epoch)
+        began = time.monotonic()
         for batch in self.source.batches(position.epoch, position.batch):
             self.stepper.stop_asked = stop.asked
             if len(batch.labels):
                 self._learn_step(batch)
+            now = time.monotonic()
+            self.time_left.took(self.time_left.kind(position.epoch), now - began)
+            began = now
             position.step += 1
             position.batch += 1
             self.stepper.stop_asked = stop.asked  # in one process a stop is known at once
@@ -279,8 +302,10 @@ class _Training:
         position.epoch, position.batch = position.epoch + 1, 0
         last = position.epoch == self.recipe.schedule.epochs
         if last or position.epoch % self.recipe.evaluation.every == 0:
+            began = time.monotonic()
             with self.average.in_place() if self.average else nullcontext():
                 self._evaluate()
+            self.time_left.took("evaluation", time.monotonic() - began)
             self._save()
 
     def _resume_command(self) -> str:
@@ -316,6 +341,7 @@ class _Training:
         now = time.monotonic()
         if now - self.last_shown >= _SHOW_EVERY or step + 1 == self.total_steps:
             self.view.step(loss, step + 1 - self.shown_step)
+            self.view.time_left(step + 1, self.total_steps, loss, self.time_left.left(step + 1))
             self.last_shown, self.shown_step = now, step + 1
 
     def _exploded(self, loss: float, batch: TrainingBatch) -> TophitError:
