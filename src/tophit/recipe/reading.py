@@ -9,18 +9,33 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import (
+    merged,
+    name_key,
+    name_of_row,
+    read_file,
+    shipped_files,
+    shipped_variants,
+    table_rows,
+)
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean
 
+_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a user names only data
 
-def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+
+def read_recipe(
+    source: str | Path | None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    absent: Mapping[str, Any] | None = None,
+) -> Recipe:
     """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number.
+    number. ``absent`` are fields to use instead of the defaults where the file lacks them.
     """
-    fields = {} if source is None else _read(source)
+    fields = merged({}, _WITHOUT_RECIPE) if source is None else merged(absent or {}, _read(source))
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     fields = apply_overrides(fields, overrides)
