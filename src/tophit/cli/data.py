@@ -1,7 +1,7 @@
 """The commands under data: build and check manifests."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -9,6 +9,10 @@ from rich.table import Table
 
 from tophit.cli.shell import Verbose, app, console, errors
 from tophit.registry import entries
+from tophit.wording import counted
+
+if TYPE_CHECKING:
+    from tophit.data.manifest import Manifest
 
 data_app = typer.Typer(help="Build and check manifests: tables of images with labels.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -41,7 +45,7 @@ def data_folder(
 
     manifest = manifest_from_folder(folder, test_share, seed)
     write_manifest(manifest, out)
-    console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
+    console.print(f"{_size(manifest)}: {out}", highlight=False)
 
 
 @data_app.command("query-gallery", epilog="Example: tophit data query-gallery photos/ catalogue/ --out test.csv")
@@ -57,7 +61,7 @@ def data_query_gallery(
 
     manifest = manifest_from_query_gallery(query, gallery)
     write_manifest(manifest, out)
-    console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
+    console.print(f"{_size(manifest)}: {out}", highlight=False)
 
 
 @data_app.command("check", epilog="Example: tophit data check images.csv --out problems.csv")
@@ -75,16 +79,20 @@ def data_check(
     problems = check_manifest(manifest, TerminalView(errors).track("Checking"))
     if out is not None:
         write_problems(problems, out)
-    found = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    table = Table("problem", "row", "detail", title=f"{len(manifest)} images, {found}")
+    found = counted(len(problems), "problem")
+    table = Table("problem", "row", "detail", title=f"{counted(len(manifest), 'image')}, {found}")
     for problem in problems[:200]:
         table.add_row(problem.kind, ", ".join(map(str, problem.rows[:6])), escape(problem.detail))
     if problems:
         console.print(table)
     counts = {kind: sum(problem.kind == kind for problem in problems) for kind in KINDS}
-    console.print(f"{len(manifest)} images: " + ", ".join(f"{kind} {count}" for kind, count in counts.items()))
+    console.print(f"{_size(manifest)}: " + ", ".join(f"{kind} {count}" for kind, count in counts.items()))
     if counts["unreadable"]:
         raise typer.Exit(1)
+
+
+def _size(manifest: "Manifest") -> str:
+    return f"{counted(len(manifest), 'image')} of {counted(len(set(manifest.labels)), 'class')}"
 
 
 _Root = Annotated[Path, typer.Option("--root", help="The folder into which the set's archives were unpacked.")]
@@ -116,7 +124,7 @@ def _write_set(name: str, root: Path, out: Path, partial: bool, boxes: bool) -> 
         counts = (found.classes, found.images, published.classes, published.images)
         table.add_row(found.part, *(f"{count:,}" for count in counts))
     console.print(table)
-    console.print(f"{len(manifest)} images of {len(set(manifest.labels))} classes: {out}", highlight=False)
+    console.print(f"{_size(manifest)}: {out}", highlight=False)
 
 
 for _entry in entries("set"):

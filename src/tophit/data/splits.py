@@ -18,16 +18,20 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
     return {names[i]: "test" if rank < tests else "train" for rank, i in enumerate(order)}
 
 
+_MOST_TIMES = 3  # the two classes that choosing an epoch needs may be so many times the share that was asked for
+
+
 def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest:
     """Move a share of the training classes, at least two, to the split "validation".
 
-    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged.
+    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged. So
+    is one with so few training classes that two of them would be far more than the share: of 4 classes, 10% is none.
     """
     if share == 0 or any(row.split == "validation" for row in manifest):
         return manifest
     names = sorted({row.label for row in manifest if row.split == "train"})
     wanted = max(2, round(share * len(names)))
-    if len(names) - wanted < 2:
+    if len(names) - wanted < 2 or wanted > _MOST_TIMES * share * len(names):
         return manifest
     held_out = {names[i] for i in np.random.default_rng(seed).permutation(len(names))[:wanted]}
 

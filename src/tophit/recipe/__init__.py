@@ -2,6 +2,7 @@
 
 from tophit.recipe.choosing import Section
 from tophit.recipe.fields import recipe_fields
+from tophit.recipe.listing import recipe_groups
 from tophit.recipe.reading import make_recipe, read_recipe, recipe_names, shipped_for_paper, variant_names
 from tophit.recipe.recipe_files import merged, table_rows
 from tophit.recipe.sections import Recipe
@@ -13,6 +14,7 @@ __all__ = [
     "merged",
     "read_recipe",
     "recipe_fields",
+    "recipe_groups",
     "recipe_names",
     "shipped_for_paper",
     "table_rows",

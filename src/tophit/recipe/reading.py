@@ -10,16 +10,23 @@ from pydantic import BaseModel, ValidationError
 from tophit.errors import UsageError
 from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
 from tophit.recipe.sections import CHOSEN, Recipe
-from tophit.registry import did_you_mean
+from tophit.registry import did_you_mean, is_known, meant
 
 
-def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
+
+
+def read_recipe(
+    source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None, *, to_explain: bool = False
+) -> Recipe:
     """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number.
+    number. A recipe only ``to_explain`` need not name any.
     """
     fields = {} if source is None else _read(source)
+    if to_explain:
+        _section_of(fields, ["data"], "data.manifest").setdefault("manifest", REQUIRED)
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     for override in overrides:
@@ -34,6 +41,11 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
     except ValidationError as error:
         problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), Recipe)]
         raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
+
+
+def overridden(overrides: Sequence[str]) -> set[str]:
+    """Return the paths of the fields that overrides such as ``loss.alpha=2`` set."""
+    return {override.partition("=")[0].strip() for override in overrides}
 
 
 def recipe_names() -> list[str]:
@@ -71,11 +83,23 @@ def _read(source: str | Path) -> dict[str, Any]:
     rows = table_rows()
     if name in rows:
         return rows[name]
+    if hint := _paper_or_setting(name, shipped):
+        raise UsageError(f"There is no recipe '{source}'.{hint} To list all recipes: tophit train --list.")
     hint = did_you_mean(name, [*shipped, *variants, *rows])
     raise UsageError(
         f"There is no recipe file '{source}', nor a built-in recipe of that name ({', '.join(shipped)}).{hint} "
         "To list them all: tophit train --list."
     )
+
+
+def _paper_or_setting(name: str, shipped: Mapping[str, Any]) -> str:
+    """Return a hint for a name that is no recipe but a paper, a loss or a method: what to type instead."""
+    word = name.lower().replace("-", "")
+    papers = [each for each in shipped if each.startswith(f"{word}/")]
+    kind = next((kind for kind in ("loss", "method") if is_known(kind, meant(kind, name))), None)
+    hints = [f" '{name}' is a paper with the recipes {', '.join(papers)}."] if papers else []
+    hints += [f" On your own images: tophit train head --set {kind}={name} --data PATH."] if kind else []
+    return "".join(hints)
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:

@@ -41,6 +41,7 @@ from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
 from tophit.training.sources import BadImages, FeatureSource, ImageSource, shared_embeddings
+from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
@@ -119,8 +120,14 @@ class _Training:
             )
         elif self.selects:
             self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
+        elif images:
+            self.view.note("No validation class has two images: the last epoch will be kept.")
         elif self.recipe.data.validation_share:
-            self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
+            self.view.note(
+                f"{counted(len(set(self.rows.train.labels)), 'training class')} are too few to hold "
+                f"{self.recipe.data.validation_share:.0%} of them out: the last epoch will be kept. To choose the best "
+                "epoch on two of them: --set data.validation_share=0.5"
+            )
 
     def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
         deal = partial(make_sampler, self.recipe)

@@ -61,16 +61,28 @@ def set_named(name: str) -> BenchmarkSet:
     return found
 
 
-def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = False) -> Manifest:
+_OWN_IMAGES = (
+    " To train by this recipe on your own images: --set data.set=null with a folder of class folders, or a manifest "
+    "(.csv, .parquet)."
+)
+
+
+def read_set(
+    name: str, root: str | Path, partial: bool = False, boxes: bool = False, own_images: bool = False
+) -> Manifest:
     """Return the manifest of a benchmark set, unpacked in or directly below ``root``, with its standard split.
 
     Missing images, and counts other than those published, are errors; with ``partial`` the images that exist are
-    used. ``boxes`` crops every image to its object, where the set has boxes.
+    used. ``boxes`` crops every image to its object, where the set has boxes. ``own_images`` says in an error that a
+    recipe for the set takes other images too.
     """
     chosen = set_named(name)
     if boxes and not chosen.boxes:
         raise UsageError(f"{chosen.title} has no boxes; leave out --boxes (data.boxes in a recipe).")
-    folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
+    try:
+        folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
+    except TophitError as error:
+        raise type(error)(f"{error}{_OWN_IMAGES if own_images else ''}") from None
     rows = chosen.read(folder, boxes)
     there = [row for row in rows if os.path.isfile(row.path)]
     if len(there) < len(rows) and not (partial and there):
