@@ -152,6 +152,10 @@ def search(
             [*images, *map(ItemId, names)], liked, unliked, crop, together, k=k, where=conditions, rerank=steps
         )
         found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+        if conditions and not any(found) and not catalogue.index.count(conditions):
+            from tophit.search.field_values import why_nothing
+
+            errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     if query.is_combined:
         wanted = [*map(str, images), *names, *(like or ())]
         titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]

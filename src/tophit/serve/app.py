@@ -228,7 +228,7 @@ async def worst_plain(library: Library) -> dict[str, Any]:
     """Return the worst queries as JSON."""
     found = await library.worst()
     if found is None:
-        return {"state": "building", "tried": 0, "metrics": {}, "queries": [], "confusions": []}
+        return {"state": "building", "tried": 0, "unseen": False, "metrics": {}, "queries": [], "confusions": []}
     ids = list(dict.fromkeys(name for q in found.queries for name in (q.id, *(each[0] for each in q.results))))
     items = await library.first.call(library.first.index.get, ids)
     plain = {item.id: library.plain_item(item.id, item.metadata) for item in items if item is not None}
@@ -250,6 +250,7 @@ async def worst_plain(library: Library) -> dict[str, Any]:
     return {
         "state": "ready",
         "tried": found.tried,
+        "unseen": found.unseen,
         "metrics": found.metrics,
         "queries": queries,
         "confusions": confusions,

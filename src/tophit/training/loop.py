@@ -41,6 +41,7 @@ from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
 from tophit.training.sources import BadImages, FeatureSource, ImageSource, shared_embeddings
+from tophit.training.suited_batches import size_note
 from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
@@ -96,6 +97,8 @@ class _Training:
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
+        if note := size_note(recipe, self.source.labels.tolist()):
+            view.note(note)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
         learned = self.embedder if self.embedder.trained == "all" else self.embedder.head
         self.average = WeightAverage(learned, recipe.optimizer.ema) if recipe.optimizer.ema else None

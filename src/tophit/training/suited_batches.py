@@ -1,5 +1,6 @@
 """Batches that suit the loss and the method: balanced where images of one class are compared with each other."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from tophit.recipe import Recipe
 from tophit.recipe.choosing import Peer, section_of
 from tophit.recipe.reading import overridden
 from tophit.registry import find
+from tophit.wording import counted
 
 _BALANCED = "balanced"
 
@@ -36,6 +38,22 @@ def suit_batches(recipe: Recipe, overrides: Sequence[str]) -> tuple[Recipe, str 
         f"{recipe.batches.sampler}: {' and '.join(reasons)}. To choose yourself: --set batches.sampler=..."
     )
     return recipe.model_copy(update={"batches": batches}), note
+
+
+def size_note(recipe: Recipe, labels: Sequence[int]) -> str | None:
+    """Return a note if batches are larger than the training data, which ``labels`` (images,) describe, else None."""
+    batches, sizes = recipe.batches, Counter(labels)
+    classes, largest = len(sizes), max(sizes.values())
+    if batches.sampler == "random" and batches.size > len(labels):
+        return f"A batch is all {len(labels):,} training images: batches.size, {batches.size:,}, is more than there are."
+    too_large = batches.classes > classes or batches.per_class > largest
+    if batches.sampler != _BALANCED or not too_large:
+        return None
+    return (
+        f"A batch has at most {min(batches.classes, classes)} classes x {min(batches.per_class, largest)} images, not "
+        f"{batches.classes} x {batches.per_class}: there are {counted(classes, 'training class')}, the largest with "
+        f"{counted(largest, 'image')}."
+    )
 
 
 def makes_batches(method: type[Method]) -> bool:
