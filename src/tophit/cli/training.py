@@ -12,6 +12,13 @@ from tophit.errors import UsageError
 from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
 
 
+def _recipes_beginning(typed: str) -> list[str]:
+    """Return the built-in recipes that a shell may complete a word to."""
+    from tophit.recipe import recipe_names
+
+    return [name for name in recipe_names() if name.startswith(typed)]
+
+
 @app.command(epilog="Example: tophit demo")
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="The folder for the run, the index and the pictures.")] = Path(
@@ -37,7 +44,10 @@ def demo(
     "tophit train --resume runs/mine"
 )
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of a built-in recipe.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="A recipe file, or the name of a built-in recipe.", autocompletion=_recipes_beginning),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="The training data; for a paper's recipe, the set's folder.")
     ] = None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -39,8 +39,13 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
     try:
         return Recipe.model_validate({"data": {}, **fields})
     except ValidationError as error:
-        problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), Recipe)]
-        raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
+        raise UsageError(problems_in(where, error, Recipe)) from None
+
+
+def problems_in(where: str, error: ValidationError, section: type[BaseModel]) -> str:
+    """Return what is wrong with the fields of a section, a line each: the path, and what would be right."""
+    problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), section)]
+    return f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)
 
 
 def overridden(overrides: Sequence[str]) -> set[str]:
@@ -144,8 +149,11 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
         for each in context["problems"]:
             yield from _explain(each, context["section"], parts)
         return
+    if not parts:  # about several fields together
+        yield problem["msg"].removeprefix("Value error, ")
+        return
     fields = _section_at(section, parts[:-1]).model_fields
-    field = fields.get(parts[-1]) if parts else None
+    field = fields.get(parts[-1])
     described = (field.description or "") if field else ""
     if problem["type"] == "extra_forbidden":
         known = sorted(fields)
@@ -173,8 +181,16 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
 
 def _section_at(section: type[BaseModel], parts: Sequence[str]) -> type[BaseModel]:
     """Return the section at a path below another one."""
+    of_names: type[BaseModel] | None = None  # what a mapping such as a plan's candidates holds under its names
     for part in parts:
+        if of_names is not None:
+            section, of_names = of_names, None
+            continue
         info = section.model_fields.get(part)
         kind = info.annotation if info else None
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else section
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+            of_names = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            section = kind
     return section

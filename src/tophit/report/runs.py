@@ -32,6 +32,7 @@ def _describe(run: Path) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "run": str(run),
         "state": "stopped",
+        "data": recipe["data"]["manifest"],
         "loss_name": recipe["loss"]["name"],
         "method": recipe.get("method", {}).get("name", "plain"),
         "epoch": steps[-1]["epoch"] if steps else 0,
@@ -51,7 +52,7 @@ def _describe(run: Path) -> dict[str, Any]:
 def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
     """Return the runs of a folder as a table; * marks results whose epoch was chosen on the test classes."""
     table = Table(
-        Column("run", overflow="fold"), "state", "loss (method)", "epoch", "best", "recall@1", "MAP@R", box=None
+        Column("run", overflow="fold"), "state", Column("data", overflow="fold"), "loss (method)", "epoch", "best", "recall@1", "MAP@R", box=None
     )
     for run in runs:
         name = Path(run["run"]).relative_to(folder)
@@ -60,7 +61,8 @@ def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
         best = "" if run["best"] is None else f"{run['metric']} {100 * run['best']:.1f}"
         test = [f"{100 * run['test'][name]:.1f}{mark}" if run["test"] else "" for name in ("recall@1", "MAP@R")]
         epoch = f"{run['epoch']}/{run['epochs']}"
-        table.add_row(escape(str(name)), run["state"], run["loss_name"] + method, epoch, best, *test)
+        data = escape(Path(run["data"]).name or run["data"])
+        table.add_row(escape(str(name)), run["state"], data, run["loss_name"] + method, epoch, best, *test)
     table.caption = (
         "best: on validation classes; recall@1, MAP@R: on test classes; *: chosen on test classes, so too optimistic"
     )

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from tophit import __version__
 from tophit.errors import TophitError
 from tophit.serve import answers
+from tophit.serve.api_page import api_page
 from tophit.serve.guard import Guard
 from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
@@ -282,6 +283,11 @@ def _add_operations(app: FastAPI, library: Library) -> None:
     @needs("public")
     async def openapi() -> dict[str, Any]:
         return _described(app)
+
+    @app.get("/docs", include_in_schema=False)
+    @needs("public")
+    async def docs() -> Response:
+        return HTMLResponse(api_page(_described(app)))
 
 
 def _add_page(app: FastAPI, access: Access) -> None:
