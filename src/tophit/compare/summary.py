@@ -10,6 +10,7 @@ import numpy as np
 from tophit.compare.plan import Plan, any_recipe
 from tophit.compare.statistics import ClassTable, Estimate, class_table, estimate, holm, ranks
 from tophit.compare.store import UNTRAINED, Store
+from tophit.data.feature_files import SUFFIX
 from tophit.errors import TophitError
 
 _DOUBT = 0.05
@@ -47,7 +48,7 @@ class Comparison:
     recommendation: str
     unreadable: int = 0  # images that could not be read and were left out
     winner: str = ""  # the candidate that the recommendation names
-    command: str = ""  # that trains it
+    command: str = ""  # how to get it: what trains it, or that nothing needs training
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -159,6 +160,8 @@ def _winner(rows: list[Row], best_baseline: str | None) -> str:
 
 
 def _command(plan: Plan, store: Store, winner: str) -> str:
+    if winner == UNTRAINED and str(plan.data["manifest"]).endswith(SUFFIX):
+        return "search the features as they are; nothing needs training"
     if winner == UNTRAINED:
         return f"tophit index IMAGES --run {any_recipe(plan).embedder.backbone} --out INDEX"
     return f"tophit train {shlex.quote(str(store.winner_path))} --run runs/NAME"
