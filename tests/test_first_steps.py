@@ -191,7 +191,9 @@ def test_an_exports_description_is_enough_to_prepare_a_picture(tmp_path: Path) -
     embedder = build_embedder("small", "random", dim=8, size=32, crop=0.8).eval()
     described = json.loads(export_embedder(embedder, tmp_path / "m.onnx").description.read_text())
     assert described["resize"]["filter"] == "bicubic"
-    assert "Cut out its centre, a square of 0.8 of the short side, rounded to whole pixels." in described["resize"]["rule"]
+    assert (
+        "Cut out its centre, a square of 0.8 of the short side, rounded to whole pixels." in described["resize"]["rule"]
+    )
     noise = np.random.default_rng(0).integers(0, 256, (60, 100, 3), np.uint8)
     side, (height, width) = round(0.8 * 60), noise.shape[:2]
     left, top = (width - side) // 2, (height - side) // 2

@@ -55,7 +55,9 @@ def test_a_stop_during_the_final_test_says_how_to_continue(pictures: Path, tmp_p
     small = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1"]
     words = ["train", "head", "--data", str(pictures), "--run", str(tmp_path / "run")]
     words += [word for setting in small for word in ("--set", setting)]
-    done = subprocess.run([sys.executable, "-c", IN_THE_FINAL_TEST, *words], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_THE_FINAL_TEST, *words], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 130, done.stderr
     assert f"Continue with: tophit train --resume {tmp_path / 'run'}" in done.stderr
     assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
 
 def check_folder(folder: str | Path, option: str) -> None:
-    """Raise if a folder can't be written to, or made, before any work is done; ``option`` is where the user named it."""
+    """Raise, before any work is done, if a folder can't be made or written to; ``option`` is where it was named."""
     folder = Path(folder).expanduser()
     there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not there.is_dir():

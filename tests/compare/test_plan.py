@@ -79,7 +79,10 @@ def test_a_grid_makes_no_more_trials_than_it_has_points() -> None:
         ({"metric": "mAP"}, r"metric 'mAP' must be one of metrics"),
         ({"budgets": {}}, r"budgets: unknown key\. Did you mean 'budget'\? Choices: budget, candidates"),
         ({"topk": {}}, r"topk: unknown key\. Choices: budget, candidates"),
-        ({"candidates": {"topk": {"los": {}}}}, r"candidates\.topk\.los: unknown key\. .*Choices: baseline, change, note"),
+        (
+            {"candidates": {"topk": {"los": {}}}},
+            r"candidates\.topk\.los: unknown key\. .*Choices: baseline, change, note",
+        ),
     ],
 )
 def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:

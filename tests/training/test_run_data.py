@@ -101,7 +101,9 @@ def test_images_that_the_run_learned_are_no_test_within_other_data(
     found = data_to_test(run, str(both))  # other paths, other files
     assert {row.split for row in found} == {"test"}
     table = tmp_path / "all.csv"
-    lines = [f"{path},{path.parent.name},test" for folder in (pictures, others) for path in sorted(folder.rglob("*.png"))]
+    lines = [
+        f"{path},{path.parent.name},test" for folder in (pictures, others) for path in sorted(folder.rglob("*.png"))
+    ]
     table.write_text("\n".join(["path,label,split", *lines]))
     learned = {row.path for row in data_of_run(run, str(pictures)) if row.split != "test"}
     assert {row.path for row in data_to_test(run, str(table)) if row.split != "test"} == learned

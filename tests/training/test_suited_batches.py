@@ -68,6 +68,8 @@ def test_batches_that_fit_are_not_worth_a_word() -> None:
 def test_of_four_training_classes_none_is_held_out_unless_asked_for(pictures: Path, tmp_path: Path) -> None:
     view = Notes()
     train(read_recipe("head", SMALL, str(pictures)), tmp_path / "few", view)
-    assert any("4 training classes are too few to hold 10% of them out: the last epoch will be kept" in s for s in view.said)
+    assert any(
+        "4 training classes are too few to hold 10% of them out: the last epoch will be kept" in s for s in view.said
+    )
     train(read_recipe("head", [*SMALL, "data.validation_share=0.5"], str(pictures)), tmp_path / "asked", view)
     assert any("2 classes (12 images) are held out of training" in said for said in view.said)

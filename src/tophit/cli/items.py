@@ -49,7 +49,12 @@ def info(
     console.print(table)
 
 
-_WORDS = {"engine": "backend", "version": "changes so far", "delta": "not compacted yet", "dead": "deleted, still stored"}
+_WORDS = {
+    "engine": "backend",
+    "version": "changes so far",
+    "delta": "not compacted yet",
+    "dead": "deleted, still stored",
+}
 
 
 def _readable(name: str, value: Any) -> str:

@@ -60,15 +60,13 @@ def cached_features(
 
 
 class KeptFeatures:
-    """Those features of the rows numbered ``wanted`` that the cache has from earlier commands. Nothing is computed.
+    """Those features of the rows ``wanted`` (numbers) that the cache has from earlier commands. None is computed.
 
     ``numbers`` are the numbers of the rows that it has. Whether a row is there shows only its file's content, so files are read
     only if the cache has features of this backbone, by this runtime, and enough of them to be worth it.
     """
 
-    def __init__(
-        self, embedder: Embedder, rows: Sequence[ImageRow], wanted: Sequence[int], runtime: Runtime
-    ) -> None:
+    def __init__(self, embedder: Embedder, rows: Sequence[ImageRow], wanted: Sequence[int], runtime: Runtime) -> None:
         self._path = _folder() / _file(embedder, runtime)
         self._keys: dict[int, bytes] = {}
         if embedder.trained == "all" or feature_file_of(rows) is not None or not self._path.is_file():

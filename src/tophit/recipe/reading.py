@@ -12,7 +12,6 @@ from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean, is_known, meant
 
-
 REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
 
 

@@ -52,7 +52,15 @@ def _describe(run: Path) -> dict[str, Any]:
 def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
     """Return the runs of a folder as a table; * marks results whose epoch was chosen on the test classes."""
     table = Table(
-        Column("run", overflow="fold"), "state", Column("data", overflow="fold"), "loss (method)", "epoch", "best", "recall@1", "MAP@R", box=None
+        Column("run", overflow="fold"),
+        "state",
+        Column("data", overflow="fold"),
+        "loss (method)",
+        "epoch",
+        "best",
+        "recall@1",
+        "MAP@R",
+        box=None,
     )
     for run in runs:
         name = Path(run["run"]).relative_to(folder)

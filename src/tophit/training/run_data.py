@@ -28,7 +28,7 @@ def data_to_test(model: str, data: str | None) -> Manifest:
     recipe = recipe_of_run(model)
     if data is None and recipe is None:
         raise UsageError(f"Name the data: --data PATH. Only a run knows its own, and {model} is not a run.")
-    if recipe is None or data is None or _is_own(recipe, model, data):
+    if recipe is None or data is None or _is_own(recipe, data):
         return data_of_run(model, data or _own(recipe))
     whole = open_data(data, test_share=1.0, set_name=recipe.data.set, partial=True, boxes=recipe.data.boxes)
     return split_as_in_run(model, whole)
@@ -58,7 +58,7 @@ def evaluation_folder(model: str, data: str | None, split: str) -> Path | None:
         return None
     parts = [] if split == "test" else [split]
     recipe = recipe_of_run(model)
-    if data is not None and not (recipe is not None and _is_own(recipe, model, data)):
+    if data is not None and not (recipe is not None and _is_own(recipe, data)):
         name = re.sub(r"[^\w.-]+", "-", Path(data).name) or "data"
         parts.insert(0, f"{name}-{hashlib.sha256(whole_path(data).encode()).hexdigest()[:8]}")
     return Path(model, "evaluation", *parts)
@@ -69,7 +69,7 @@ def _own(recipe: Recipe | None) -> str:
     return recipe.data.manifest
 
 
-def _is_own(recipe: Recipe, model: str, data: str) -> bool:
+def _is_own(recipe: Recipe, data: str) -> bool:
     """Return whether data are a run's own: the same path, the same files elsewhere, or the only ones there are."""
     if whole_path(data) == whole_path(recipe.data.manifest):
         return True

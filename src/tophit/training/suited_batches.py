@@ -45,7 +45,9 @@ def size_note(recipe: Recipe, labels: Sequence[int]) -> str | None:
     batches, sizes = recipe.batches, Counter(labels)
     classes, largest = len(sizes), max(sizes.values())
     if batches.sampler == "random" and batches.size > len(labels):
-        return f"A batch is all {len(labels):,} training images: batches.size, {batches.size:,}, is more than there are."
+        return (
+            f"A batch is all {len(labels):,} training images: batches.size, {batches.size:,}, is more than there are."
+        )
     too_large = batches.classes > classes or batches.per_class > largest
     if batches.sampler != _BALANCED or not too_large:
         return None
