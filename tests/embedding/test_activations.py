@@ -170,7 +170,7 @@ def test_a_full_disk_keeps_what_is_there_and_the_next_run_completes_it(
     monkeypatch.setattr("tophit.embedding.record_store._ENTER_EVERY", 0.0)
     with monkeypatch.context() as filling:
         filling.setattr("os.pwrite", full)
-        with pytest.raises(TophitError, match="is full. What is there already is kept"):
+        with pytest.raises(TophitError, match=r"is full\. What is there already is kept"):
             one(embedder, rows, views=2)
     notes = Notes()
     found = one(embedder, rows, views=2, view=notes)

@@ -1,7 +1,7 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -16,8 +16,8 @@ from tophit.models.weights import PublishedFile, State, read_weights
 from tophit.registry import find, is_known, names, register
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-
-
+# What a name meant in earlier versions: a weight that only that network has, and the network's name now.
+_EARLIER = {"googlenet": ("conv1.bn.weight", "googlenet-bn")}
 _Run = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -114,6 +114,17 @@ def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSp
     return spec
 
 
+def renamed(name: str, weights: Callable[[], Collection[str]]) -> str:
+    """Return today's name of the backbone that was saved under a name, told by the names of its weights.
+
+    Until 0.1.0, ``googlenet`` was the network with BatchNorm. ``weights`` is called only for such a name.
+    """
+    if name not in _EARLIER:
+        return name
+    mark, now = _EARLIER[name]
+    return now if mark in weights() else name
+
+
 def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | None = None) -> Backbone:
     """Build a backbone with weights that are ``pretrained``, ``random``, or in a file (safetensors or PyTorch)."""
     spec = spec or backbone_spec(name)
@@ -126,11 +137,54 @@ def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | 
         state = spec.pretrained()
     else:
         state = read_weights(weights)
-    try:
-        backbone.load_state_dict(spec.from_file(state))
-    except RuntimeError as error:
-        raise TophitError(f"The weights in '{weights}' do not fit '{name}': {error}") from error
+    own, problems = _fit(backbone, spec, state)
+    if problems:
+        raise TophitError(f"The weights in '{weights}' do not fit '{name}': {problems}.{_what_fits(name, state)}")
+    backbone.load_state_dict(own, strict=False)  # older files lack the counters of BatchNorm
     return backbone
+
+
+def _fit(network: nn.Module, spec: BackboneSpec, state: State) -> tuple[State, str]:
+    """Return a file's weights under the network's names, and why they do not fit; nothing if they do."""
+    try:
+        own = spec.from_file(state)
+    except KeyError as error:  # it looked like a format that it is not
+        return {}, f"{error} is missing"
+    return own, misfits(network, own)
+
+
+def misfits(network: nn.Module, state: State, most: int = 3) -> str:
+    """Return how the names and shapes of tensors differ from a network's, in words; nothing if they fit."""
+    expected = network.state_dict()
+    needed = [name for name in expected if not name.endswith(".num_batches_tracked")]
+    found = {
+        "missing": [name for name in needed if name not in state],
+        "unknown": [name for name in state if name not in expected],
+        "of another shape": [
+            f"{name} ({'x'.join(map(str, state[name].shape))}, not {'x'.join(map(str, expected[name].shape))})"
+            for name in needed
+            if name in state and state[name].shape != expected[name].shape
+        ],
+    }
+    return "; ".join(
+        f"{len(names)} {word}: {', '.join(names[:most])}{', ...' if len(names) > most else ''}"
+        for word, names in found.items()
+        if names
+    )
+
+
+def _what_fits(name: str, state: State) -> str:
+    """Return a sentence that names the backbones that weights fit, if there are any."""
+    fitting = []
+    for other in backbone_names():
+        spec = find("backbone", other).told().get("spec")
+        if spec is None or other == name:
+            continue
+        with torch.device("meta"):
+            network = spec.build()
+        if not _fit(network, spec, state)[1]:
+            fitting.append(other)
+    return f" They fit {' or '.join(fitting)}: set embedder.backbone." if fitting else ""
 
 
 def without(state: State, *heads: str) -> State:

@@ -102,13 +102,14 @@ class Embedder(Section):
 
     backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
-        description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
-        "timm/NAME, torchvision/NAME or hf/NAME if that library is installed. For a feature file: features/LENGTH, "
-        "set automatically.",
+        description="The network: efficientnet-lite0 to lite2, googlenet (the original), googlenet-bn, bn-inception, "
+        "resnet50, resnet50-v1, densenet201, small; timm/NAME, torchvision/NAME or hf/NAME if that library is "
+        "installed. For a feature file: features/LENGTH, set automatically.",
     )
     weights: str = Field(
         default="pretrained",
-        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth).",
+        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth, "
+        ".caffemodel, model.json of TensorFlow.js).",
     )
     pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
         default="average",
@@ -357,10 +358,18 @@ class Paper(Section):
         description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small. "
         "dists@intra and dists@inter are cosine distances, not percent. A run measures all that are named here.",
     )
+    columns: tuple[str, ...] = Field(
+        default=(), description="Further columns of the table, to be measured though the paper has no number for them."
+    )
 
-    @field_validator("metrics")
+    @property
+    def measured(self) -> list[str]:
+        """All metrics that a run is to measure."""
+        return list(dict.fromkeys((*self.metrics, *self.columns)))
+
+    @field_validator("metrics", "columns")
     @classmethod
-    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+    def _known(cls, value: Any) -> Any:
         for name in value:
             if name not in (*CLUSTERING, *SPREAD):
                 _metric(name.rpartition("/")[2])

@@ -465,7 +465,7 @@ class _Training:
             self.per_query[metrics_name] = (metrics.per_query, labels)
             if metrics_name == "test":
                 found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
-                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.metrics)
+                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.measured)
                 found |= self._of_named_sets(vectors, rows)
                 found |= beside_paper(self.recipe, self.rows.whole, found)
                 if self.recipe.evaluation.per_query:
@@ -522,7 +522,12 @@ class _Training:
                 "began, so it can't be continued; restore them, or start a new run."
             )
         self.position = _Position(**state["position"])
-        self.embedder.load_state_dict(state["embedder"], strict=False)
+        fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
+        if fit.unexpected_keys or (fit.missing_keys and self.embedder.trained == "all"):
+            raise TophitError(
+                f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
+                f"{(fit.unexpected_keys or fit.missing_keys)[0]} does not belong to both."
+            )
         self.method.load_state_dict(state["method"])
         self.stepper.load_state_dict(state["engine"])
         if self.average is not None:

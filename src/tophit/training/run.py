@@ -16,6 +16,8 @@ from tophit.data.manifest import ImageRow, Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
+from tophit.models.backbones import renamed
+from tophit.models.embedder import saved_weights
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
 from tophit.training.run_rows import data_of
@@ -98,8 +100,17 @@ class Run:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def recipe(self) -> Recipe:
-        """Return the run's recipe; runs of earlier versions kept what was trained."""
-        return read_recipe(self.recipe_path, absent={"evaluation": {"keep": "trained"}})
+        """Return the run's recipe, with what its version did: it kept what was trained, and named backbones its way."""
+        recipe = read_recipe(self.recipe_path, absent={"evaluation": {"keep": "trained"}})
+        backbone = renamed(recipe.embedder.backbone, self._backbone_weights)
+        embedder = recipe.embedder.model_copy(update={"backbone": backbone})
+        return recipe.model_copy(update={"embedder": embedder})
+
+    def _backbone_weights(self) -> set[str]:
+        """Return the names of the weights of the run's backbone, as far as it saved them."""
+        checkpoint = None if self.best.is_dir() else self.load_checkpoint()
+        learned = checkpoint["embedder"] if checkpoint else ()
+        return saved_weights(self.best) | {name.removeprefix("backbone.") for name in learned}
 
     def result(self) -> dict[str, Any] | None:
         """Return the result of a finished run, or None if it has not finished."""

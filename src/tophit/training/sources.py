@@ -71,6 +71,10 @@ class Source(Protocol):
         """Map a batch's inputs to embeddings that are not normalised."""
         ...
 
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to pooled features, which the head takes."""
+        ...
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows with the current embedder."""
         ...
@@ -170,6 +174,10 @@ class FeatureSource(CachedSource):
         """Map features (N, channels) to the head's output (N, dim), not normalised."""
         return self.embedder.head(inputs)
 
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the features themselves."""
+        return inputs
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their features."""
         features = self.validation
@@ -245,6 +253,10 @@ class ImageSource:
     def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to the head's output (N, dim), not normalised."""
         return self.embedder.head(self.embedder.features(inputs))
+
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map images (N, 3, H, W) to pooled features (N, channels)."""
+        return self.embedder.features(inputs)
 
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""
