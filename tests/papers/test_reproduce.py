@@ -12,8 +12,12 @@ import pytest
 from filelock import FileLock
 from reference.set_trees import TREES
 
+from typer.testing import CliRunner
+
+from tophit.cli import app
 from tophit.compare.workers import work
-from tophit.papers.entries import COMPUTED, entry_names, find_entry
+from tophit.errors import UsageError
+from tophit.papers.entries import COMPUTED, entry_names, find_entry, rows_of
 from tophit.papers.measured_rows import MeasuredTable
 from tophit.papers.reproduce import compute_entry, reproduce
 from tophit.papers.reproduction import Choice, begin, reopen
@@ -48,16 +52,21 @@ def made(name: str, data: str, out: Path, **choice: object) -> MeasuredTable:
 @pytest.mark.parametrize("name", TRAINED)
 def test_every_table_and_figure_is_trained_and_written(name: str, sets: Callable[[str], str], tmp_path: Path) -> None:
     entry = find_entry(name)
+    set_name = next(iter(entry.sets))
+    rows = rows_of(entry, set_name)
+    if entry.draws != "table":  # the recipes of figures are those of the tables: some are enough
+        rows = rows[:2] + rows[-1:]
+    names = [row.name for row in rows]
     # THSG's first epoch has no generated samples.
-    found = made(name, sets(next(iter(entry.sets))), tmp_path, epochs=2 if name.startswith("thsg") else 1)
+    found = made(name, sets(set_name), tmp_path, rows=names, epochs=2 if name.startswith("thsg") else 1)
     assert [row.failed for row in found.rows if row.failed] == []
-    assert len(found.rows) == len(entry.rows) + sum(len(each.points) for each in entry.series)
+    assert {row.name for row in found.rows} == set(names)
     for row in found.rows:
         assert row.quoted or all(row.cells[column].ours is not None for column in found.columns), row
     assert any("paper's numbers are left out: the data are not the whole set" in note for note in found.notes)
     assert any("embedder.backbone small instead of" in note for note in found.notes)
     for suffix in ("md", "csv", "html", "json"):
-        assert (tmp_path / f"table.{suffix}").stat().st_size > 100
+        assert (tmp_path / f"table.{suffix}").stat().st_size > 50
     drawn = {path.suffix for path in (tmp_path / "figures").glob("*")}
     assert drawn == (set() if entry.draws == "table" else {".png", ".svg", ".pdf", ".csv"})
 
@@ -113,18 +122,22 @@ def test_an_interrupted_paper_continues_and_two_workers_share_it(
     assert json.loads((out / "table.json").read_text())["rows"][0]["seeds"] == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["topk/table1"], "Did you mean 'topk/table-1'?"),
+        (["topk/table-1", "--data", "CUB"], "--out runs/NAME"),
+        (["topk/table-1", "--out", "OUT"], "with the files of cub200 or cars196 or sop"),
+        (["pnp/table-1", "--data", "CUB", "--out", "OUT"], "is about sop"),
+        (["topk/table-1", "--data", "CUB", "--out", "OUT", "--rows", "Tripplet"], "There is no row 'Tripplet'"),
+        (["mpa/table-4", "--data", "CUB", "--out", "OUT", "--rows", "HDC"], "only quoted from the paper"),
+    ],
+)
 def test_mistakes_are_told_before_any_work(
-    tophit: Callable[..., subprocess.CompletedProcess[str]], sets: Callable[[str], str], tmp_path: Path
+    arguments: list[str], told: str, sets: Callable[[str], str], tmp_path: Path
 ) -> None:
-    def said(*arguments: object) -> str:
-        return " ".join(tophit("paper", *arguments, check=2).stderr.split())
-
-    cub = sets("cub200")
-    assert "Did you mean 'topk/table-1'?" in said("topk/table1", "--data", cub, "--out", tmp_path)
-    assert "--out runs/NAME" in said("topk/table-1", "--data", cub)
-    assert "with the files of cub200 or cars196 or sop" in said("topk/table-1", "--out", tmp_path)
-    assert "is about sop" in said("pnp/table-1", "--data", cub, "--out", tmp_path)
-    assert "There is no row 'Tripplet'" in said("topk/table-1", "--data", cub, "--out", tmp_path, "--rows", "Tripplet")
-    quoted = said("mpa/table-4", "--data", cub, "--out", tmp_path, "--rows", "HDC")
-    assert "only quoted from the paper" in quoted
-    assert not list(tmp_path.iterdir())
+    places = {"CUB": sets("cub200"), "OUT": str(tmp_path / "out")}
+    result = CliRunner().invoke(app, ["paper", *(places.get(each, each) for each in arguments)])
+    assert isinstance(result.exception, UsageError)
+    assert told in str(result.exception)
+    assert not (tmp_path / "out").exists()
