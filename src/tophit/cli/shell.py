@@ -14,10 +14,12 @@ from tophit.errors import Interrupted, TophitError
 
 _ORDER = [
     "demo",
+    "plan",
     "train",
     "runs",
     "evaluate",
     "compare",
+    "paper",
     "report",
     "embed",
     "index",
@@ -50,6 +52,11 @@ _STOPPED = "Stopped. Finished work is kept; run the same command again to contin
 _IS_FIRST = os.environ.get("RANK", "0") == "0"  # the first of torchrun's processes; only it prints results
 console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)
+
+
+def is_alone() -> bool:
+    """Return whether this is the only process of a command, so that it may measure before it begins."""
+    return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tophit.data.feature_files import feature_file_of, features_of_rows
 from tophit.data.manifest import ImageRow
+from tophit.embedding.record_store import lookup
 from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.models.embedder import Embedder
@@ -40,7 +41,7 @@ def cached_features(
     folder = folder or cache_folder() / "features"
     folder.mkdir(parents=True, exist_ok=True)
     shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows
-    keys = [_content_key(row) for row in shown]
+    keys = [content_key(row) for row in shown]
     with closing(_Store(folder / f"{embedder.feature_fingerprint()}-{runtime.name}.sqlite")) as store:
         known = store.read(key for key in keys if key)
         missing = [i for i, key in enumerate(keys) if key not in known]
@@ -56,6 +57,18 @@ def cached_features(
     return Features(values, good, bad)
 
 
+def known_share(embedder: Embedder, rows: Sequence[ImageRow], total: int, folder: Path | None = None) -> float:
+    """Return the share of rows whose features are in the cache of the runtime for ``total`` rows."""
+    folder = folder or cache_folder() / "features"
+    path = folder / f"{embedder.feature_fingerprint()}-{choose_runtime(embedder, total).name}.sqlite"
+    if not path.is_file():
+        return 0.0
+    keys = [content_key(row) for row in rows]
+    with closing(_Store(path)) as store:
+        known = store.read(key for key in keys if key)
+    return sum(key in known for key in keys) / max(1, len(keys))
+
+
 def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     """Return the features of rows of a feature file, which need no network."""
     name, values = embedder.architecture["backbone"], features_of_rows(rows)
@@ -67,7 +80,7 @@ def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     return Features(values, list(range(len(rows))), {})
 
 
-def _content_key(row: ImageRow) -> bytes:
+def content_key(row: ImageRow) -> bytes:
     """Return a digest of the file's bytes and the box, or an empty value if there is no such file."""
     try:
         content = row.path.read_bytes()
@@ -85,14 +98,8 @@ class _Store:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Return the vectors of the keys that are stored."""
-        wanted = list(set(keys))
-        found: dict[bytes, np.ndarray] = {}
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key, value FROM feature WHERE key IN ({marks})"
-            found |= {key: np.frombuffer(value, np.float32) for key, value in self.connection.execute(query, some)}
-        return found
+        found = lookup(self.connection, "SELECT key, value FROM feature WHERE key IN", keys)
+        return {key: np.frombuffer(value, np.float32) for key, value in found.items()}
 
     def write(self, vectors: dict[bytes, np.ndarray]) -> None:
         """Store vectors durably."""

@@ -1,11 +1,11 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
 import fnmatch
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,6 +18,15 @@ from tophit.registry import find, is_known, names, register
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # What a name meant in earlier versions: a weight that only that network has, and the network's name now.
 _EARLIER = {"googlenet": ("conv1.bn.weight", "googlenet-bn")}
+_Run = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Stage(NamedTuple):
+    """A step of a backbone's forward pass: its name, the function, and the modules that hold its weights."""
+
+    name: str
+    run: _Run
+    modules: tuple[nn.Module, ...]
 
 
 class Backbone(nn.Module):
@@ -25,12 +34,30 @@ class Backbone(nn.Module):
 
     The first ``prefix_tokens`` of its tokens have no position in the picture; with ``has_cls`` the very first is
     the class token. ``config`` holds what is needed, besides its name, to build it again.
+
+    A subclass defines ``stages``, whose composition is the forward pass, or only ``forward``: then it is one stage,
+    and can be trained as a whole or not at all.
     """
 
     channels: int
     prefix_tokens: int = 0
     has_cls: bool = False
     config: dict[str, Any] | None = None
+
+    def stages(self) -> list[Stage]:
+        """Return the forward pass as steps, the first one first. Training can freeze any number of first ones.
+
+        Weights that no stage names belong to the first one.
+        """
+        if type(self).forward is Backbone.forward:
+            raise NotImplementedError(f"{type(self).__name__} defines neither stages nor forward")
+        return [Stage("network", self.forward, (self,))]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the feature map or the tokens after the last stage."""
+        for stage in self.stages():
+            x = stage.run(x)
+        return x
 
 
 @dataclass(frozen=True)
@@ -163,6 +190,31 @@ def _what_fits(name: str, state: State) -> str:
 def without(state: State, *heads: str) -> State:
     """Return a state without the parts whose names begin with one of ``heads``, such as a classifier."""
     return {name: value for name, value in state.items() if not name.startswith(heads)}
+
+
+# What describes stages.
+
+
+def unrolled(name: str, module: nn.Module) -> list[Stage]:
+    """Return a module as stages: one for each member of a sequence and of the sequences in it, else one."""
+    if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
+        return [Stage(name, module, (module,))]
+    return [stage for child, each in module.named_children() for stage in unrolled(f"{name}.{child}", each)]
+
+
+def joined(stages: Iterable[Stage]) -> list[Stage]:
+    """Join every stage that has no matrix or kernel of its own, such as a norm or a pooling, to the one before it."""
+    found: list[Stage] = []
+    for stage in stages:
+        if found and not any(weights.ndim > 1 for module in stage.modules for weights in module.parameters()):
+            before = found.pop()
+            stage = Stage(before.name, _composed(before.run, stage.run), before.modules + stage.modules)
+        found.append(stage)
+    return found
+
+
+def _composed(first: _Run, second: _Run) -> _Run:
+    return lambda x: second(first(x))
 
 
 # What the backbones of other libraries share.

@@ -42,7 +42,7 @@ class Embedder(nn.Module):
     ``architecture`` holds what is needed to rebuild it: backbone, pooling, p, dim, and what differs from ``_ADDED``.
     ``dim=None`` means no linear layer: the vector is the pooled feature itself. With ``layer_norm`` the pooled feature
     is first normalised over its channels, without parameters (as ProxyNCA++ does). ``trained`` says whether only the
-    head or the whole embedder was trained.
+    head, the last stages too, or the whole embedder was trained.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Embedder(nn.Module):
         backbone: Backbone,
         architecture: dict[str, Any],
         preprocessing: Preprocessing,
-        trained: Literal["nothing", "head", "all"] = "nothing",
+        trained: Literal["nothing", "head", "last", "all"] = "nothing",
     ) -> None:
         super().__init__()
         full = _ADDED | architecture

@@ -5,12 +5,14 @@ is that of Caffe's bvlc_googlenet. Its weights were trained on BGR pixels from 0
 a file folds both into the first convolution, so that the network takes RGB with ImageNet's mean and deviation.
 """
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, register_backbone, without
+from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, Stage, register_backbone, without
 from tophit.models.weights import PublishedFile, State
 
 # name: input, 1x1, (3x3 reduce, 3x3), (5x5 reduce, 5x5), pooled: table 1 of the paper
@@ -25,7 +27,7 @@ INCEPTIONS = {
     "5a": (832, 256, 160, 320, 32, 128, 128),
     "5b": (832, 384, 192, 384, 48, 128, 128),
 }
-_POOL_BEFORE = ("4a", "5a")
+_POOL_BEFORE = {"4a": 3, "5a": 3}  # kernel of the max pooling, stride 2
 _CAFFE_NAMES = {
     "conv1/7x7_s2": "conv1",
     "conv2/3x3_reduce": "conv2r",
@@ -96,16 +98,28 @@ class GoogLeNet(Backbone):
         for name, widths in INCEPTIONS.items():
             self.add_module(f"i{name}", Inception(*widths))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last Inception block."""
+    def stages(self) -> list[Stage]:
+        """Return the stem and every Inception block, each with the pooling that follows it."""
+        stem = Stage("stem", self._stem, (self.conv1, self.norm1, self.conv2r, self.conv2, self.norm2))
+        return inception_stages(stem, {f"i{name}": self.get_submodule(f"i{name}") for name in INCEPTIONS}, _POOL_BEFORE)
+
+    def _stem(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm1(_halve(functional.relu(self.conv1(x))))
         x = functional.relu(self.conv2(functional.relu(self.conv2r(x))))
-        x = _halve(self.norm2(x))
-        for name in INCEPTIONS:
-            if name in _POOL_BEFORE:
-                x = _halve(x)
-            x = self.get_submodule(f"i{name}")(x)
-        return x
+        return _halve(self.norm2(x))
+
+
+def inception_stages(stem: Stage, blocks: Mapping[str, nn.Module], pool_before: Mapping[str, int]) -> list[Stage]:
+    """Return the stem and the blocks in order; ``pool_before`` has the kernel of the max pooling before a block."""
+    names = list(blocks)
+    kernels = [pool_before.get(name[-2:]) for name in [*names[1:], ""]]
+    pairs = zip(blocks.items(), kernels, strict=True)
+    return [stem, *(Stage(name, _then_pooled(block, kernel), (block,)) for (name, block), kernel in pairs)]
+
+
+def _then_pooled(block: nn.Module, kernel: int | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a block followed by max pooling with stride 2, if there is a kernel for it."""
+    return block if kernel is None else lambda x: functional.max_pool2d(block(x), kernel, 2, ceil_mode=True)
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

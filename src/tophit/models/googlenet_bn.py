@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, register_backbone, without
-from tophit.models.googlenet import INCEPTIONS
+from tophit.models.backbones import Backbone, Stage, register_backbone, without
+from tophit.models.googlenet import INCEPTIONS, inception_stages
 from tophit.models.weights import PublishedFile, State
 
 _POOL_BEFORE = {"4a": 3, "5a": 2}  # kernel of the max pooling, stride 2
@@ -58,15 +58,14 @@ class GoogLeNetBN(Backbone):
         for name, widths in INCEPTIONS.items():
             self.add_module(f"inception{name}", InceptionBN(*widths))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last Inception block."""
+    def stages(self) -> list[Stage]:
+        """Return the stem and every Inception block, each with the pooling that follows it."""
+        blocks = {f"inception{name}": self.get_submodule(f"inception{name}") for name in INCEPTIONS}
+        return inception_stages(Stage("stem", self._stem, (self.conv1, self.conv2, self.conv3)), blocks, _POOL_BEFORE)
+
+    def _stem(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.max_pool2d(self.conv1(x), 3, 2, ceil_mode=True)
-        x = functional.max_pool2d(self.conv3(self.conv2(x)), 3, 2, ceil_mode=True)
-        for name in INCEPTIONS:
-            if name in _POOL_BEFORE:
-                x = functional.max_pool2d(x, _POOL_BEFORE[name], 2, ceil_mode=True)
-            x = self.get_submodule(f"inception{name}")(x)
-        return x
+        return functional.max_pool2d(self.conv3(self.conv2(x)), 3, 2, ceil_mode=True)
 
 
 def _from_file(state: State) -> State:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, register_backbone, without
+from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, Stage, register_backbone, without
 from tophit.models.weights import PublishedFile, State
 
 _EXPANSION = 4
@@ -64,11 +64,20 @@ class ResNet(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last block."""
-        x = functional.relu(self.bn1(self.conv1(x)))
-        x = functional.max_pool2d(x, 3, 2, padding=1)
-        return self.layer4(self.layer3(self.layer2(self.layer1(x))))
+    def stages(self) -> list[Stage]:
+        """Return the stem and every residual block."""
+        layers = {name: self.get_submodule(name) for name in ("layer1", "layer2", "layer3", "layer4")}
+        return [
+            Stage("stem", self._stem, (self.conv1, self.bn1)),
+            *(
+                Stage(f"{layer}.{name}", block, (block,))
+                for layer, blocks in layers.items()
+                for name, block in blocks.named_children()
+            ),
+        ]
+
+    def _stem(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.max_pool2d(functional.relu(self.bn1(self.conv1(x))), 3, 2, padding=1)
 
 
 def _stage(inputs: int, width: int, blocks: int, stride: int, stride_first: bool) -> nn.Sequential:

@@ -1,6 +1,7 @@
 """From a YAML file and the command line's overrides to a checked recipe; every mistake is reported with its path."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -8,23 +9,45 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import (
+    merged,
+    name_key,
+    name_of_row,
+    read_file,
+    shipped_files,
+    shipped_variants,
+    table_rows,
+)
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean
 
+_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a user names only data
 
-def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+
+def read_recipe(
+    source: str | Path | None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    absent: Mapping[str, Any] | None = None,
+) -> Recipe:
     """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number.
+    number. ``absent`` are fields to use instead of the defaults where the file lacks them.
     """
-    fields = {} if source is None else _read(source)
+    fields = merged({}, _WITHOUT_RECIPE) if source is None else merged(absent or {}, _read(source))
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
-    for override in overrides:
-        _apply(fields, override)
+    fields = apply_overrides(fields, overrides)
     return make_recipe(fields, "the command line" if source is None else str(source))
+
+
+def apply_overrides(fields: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return nested fields with overrides such as ``loss.alpha=2`` applied; the given ones stay as they are."""
+    changed = deepcopy(dict(fields))
+    for override in overrides:
+        _apply(changed, override)
+    return changed
 
 
 def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
