@@ -1,6 +1,7 @@
 """What all commands share: the app, its consoles and options, and exit codes."""
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -61,7 +62,7 @@ def is_alone() -> bool:
 
 def main() -> None:
     """Run the command line; exit with 0 for success, 2 for wrong use, 1 for a failure, after one clear sentence."""
-    interrupts.watch()
+    interrupts.watch(signal.SIGINT, signal.SIGTERM)
     try:
         app()
     except Interrupted as stop:

@@ -18,10 +18,14 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
     return {names[i]: "test" if rank < tests else "train" for rank, i in enumerate(order)}
 
 
+_MOST_TIMES = 3  # the two classes that choosing an epoch needs may be so many times the share that was asked for
+
+
 def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int = 0) -> Manifest:
     """Move a share of the training classes, at least two, to the split "validation".
 
-    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged.
+    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged. So
+    is one with so few training classes that two of them would be far more than the share: of 4 classes, 10% is none.
     Each ``fold`` below ``validation_folds`` holds out other classes.
     """
     folds = validation_folds(manifest, share)
@@ -51,7 +55,7 @@ def validation_folds(manifest: Manifest, share: float) -> int:
         return 1
     classes = len({row.label for row in manifest if row.split == "train"})
     wanted = _held_out(classes, share)
-    return 0 if share == 0 or classes - wanted < 2 else classes // wanted
+    return 0 if classes - wanted < 2 or wanted > _MOST_TIMES * share * classes else classes // wanted
 
 
 def _held_out(classes: int, share: float) -> int:

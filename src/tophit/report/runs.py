@@ -33,6 +33,7 @@ def _describe(run: Path) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "run": str(run),
         "state": "stopped",
+        "data": recipe["data"]["manifest"],
         "loss_name": recipe["loss"]["name"],
         "method": recipe.get("method", {}).get("name", "plain"),
         "epoch": steps[-1]["epoch"] if steps else 0,
@@ -62,8 +63,8 @@ def _gain(run: dict[str, Any]) -> str:
 
 def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
     """Return the runs of a folder as a table; * marks results whose epoch was chosen on the test classes."""
-    heads = ("state", "loss (method)", "epoch", "best", "kept", "recall@1", "MAP@R", "gain of recall@1")
-    table = Table(Column("run", overflow="fold"), *heads, box=None)
+    heads = ("loss (method)", "epoch", "best", "kept", "recall@1", "MAP@R", "gain of recall@1")
+    table = Table(Column("run", overflow="fold"), "state", Column("data", overflow="fold"), *heads, box=None)
     for run in runs:
         name = Path(run["run"]).relative_to(folder)
         method = "" if run["method"] == "plain" else f" ({run['method']})"
@@ -72,7 +73,8 @@ def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
         test = [f"{100 * run['test'][name]:.1f}{mark}" if run["test"] else "" for name in ("recall@1", "MAP@R")]
         epoch = f"{run['epoch']}/{run['epochs']}"
         kept = run.get("kept", "trained" if run["state"] == "finished" else "")
-        cells = (run["state"], run["loss_name"] + method, epoch, best, kept, *test, _gain(run))
+        data = escape(Path(run["data"]).name or run["data"])
+        cells = (run["state"], data, run["loss_name"] + method, epoch, best, kept, *test, _gain(run))
         table.add_row(escape(str(name)), *cells)
     table.caption = (
         "best: on validation classes; recall@1, MAP@R: on test classes; *: chosen on test classes, so too optimistic; "

@@ -30,11 +30,28 @@ def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) 
 def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[float]]) -> Table:
     """Return a table with one row per metric, in percent; distances (dists@intra, dists@inter) are as they are."""
     table = Table("metric", "%", "95% interval")
-    for name, value in metrics.items():
+    for name, shown in _rows(metrics).items():
+        value = metrics[name]
         table.add_row(
-            name, f"{value:.3f}" if _is_distance(name) else f"{100 * value:.2f}", _interval(intervals.get(name))
+            shown, f"{value:.3f}" if _is_distance(name) else f"{100 * value:.2f}", _interval(intervals.get(name))
         )
     return table
+
+
+def _rows(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metrics to show, and how: of one result, recall and precision are the same number."""
+    if not {"recall@1", "precision@1"} <= metrics.keys():
+        return {name: name for name in metrics}
+    same = {"recall@1": "recall@1 = precision@1"}
+    return {name: same.get(name, name) for name in metrics if name != "precision@1"}
+
+
+def spread_sentence(spread: Mapping[str, float]) -> str:
+    """Return the spread of classes (see ``class_spread``) as a sentence that does not invite a wrong comparison."""
+    return (
+        f"Cosine distance of images to their class's others {spread['intra']:.3f}, of class means to each other "
+        f"{spread['inter']:.3f}. (Means lie closer together than images do: compare each with another model's.)"
+    )
 
 
 def comparison_list(
@@ -42,9 +59,10 @@ def comparison_list(
 ) -> Table:
     """Return a table with one row per metric: both models in percent, the difference with interval and p-value."""
     table = Table("metric", "%", "against %", "difference", "95% interval", "p (permutation)")
-    for name, difference in differences.items():
+    for name, shown in _rows(differences).items():
+        difference = differences[name]
         table.add_row(
-            name,
+            shown,
             f"{100 * metrics[name]:.2f}",
             f"{100 * other[name]:.2f}",
             f"{100 * difference.mean:+.2f}",

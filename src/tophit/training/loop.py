@@ -64,7 +64,9 @@ from tophit.training.sources import (
     shared_embeddings,
     shared_features,
 )
+from tophit.training.suited_batches import size_note
 from tophit.training.time_left import TimeLeft
+from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
@@ -126,6 +128,8 @@ class _Training:
         is_new = not run.checkpoint_path.is_file()
         if is_new and recipe.embedder.head_start == "pca":
             self._begin_head()
+        if note := size_note(recipe, self.source.labels.tolist()):
+            view.note(note)
         prepare_learning(recipe, self.embedder)
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
@@ -160,8 +164,14 @@ class _Training:
             )
         elif self.selects:
             self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
+        elif images:
+            self.view.note("No validation class has two images: the last epoch will be kept.")
         elif self.recipe.data.validation_share:
-            self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
+            self.view.note(
+                f"{counted(len(set(self.rows.train.labels)), 'training class')} are too few to hold "
+                f"{self.recipe.data.validation_share:.0%} of them out: the last epoch will be kept. To choose the best "
+                "epoch on two of them: --set data.validation_share=0.5"
+            )
 
     def _final_evaluations(self) -> float:
         """Return how many evaluations the work after the last epoch is like, by the number of images."""

@@ -14,6 +14,7 @@ from torch.nn import functional
 from tophit.errors import UsageError
 from tophit.files import replace_file
 from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
+from tophit.wording import counted
 
 _FILE = "proxies.safetensors"
 
@@ -84,7 +85,7 @@ def count_centres(run: Path) -> dict[str, Any]:
 def describe_centres(centres: dict[str, Any]) -> str:
     """Return ``centres`` of a result as a sentence."""
     counts = sorted(Counter(centres["kept"].values()).items())
-    found = ", ".join(f"{number} in {classes} classes" for number, classes in counts)
+    found = ", ".join(f"{number} in {counted(classes, 'class')}" for number, classes in counts)
     return (
         f"Distinct centres of the {centres['proxies_per_class']} proxies per class, merging those closer than "
         f"{centres['merge_distance']}: {found}; result.json has the number for each class."

@@ -4,10 +4,13 @@ import hashlib
 from dataclasses import dataclass
 
 from tophit.data.folders import open_data
-from tophit.data.manifest import Manifest
+from tophit.data.manifest import SPLITS, Manifest
 from tophit.data.splits import hold_out_validation, merge_classes, validation_folds
 from tophit.errors import TophitError
 from tophit.recipe import Recipe
+from tophit.wording import counted
+
+_FOR = {"train": "training", "validation": "choosing the best epoch", "test": "testing"}
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,12 @@ def has_pairs(manifest: Manifest) -> bool:
 def _training_rows(manifest: Manifest) -> Manifest:
     train = manifest.where("train")
     if len(set(train.labels)) < 2:
+        parts = ((name, len(set(manifest.where(name).labels))) for name in SPLITS)
+        divided = ", ".join(f"{count} for {_FOR[name]}" for name, count in parts if count)
+        total = len(set(manifest.labels))
         raise TophitError(
-            f"{manifest.source}: training needs images of at least two classes in the split 'train', but there are "
-            f"{len(set(train.labels))} (rows without a split are for testing)."
+            f"{manifest.source} has {counted(total, 'class')}: {divided}. Training needs at least two "
+            "classes. Add class folders, or keep fewer classes for testing with --set data.test_share=0.25 (0: none); "
+            "in a table, the column split says which rows are for training (rows without one are for testing)."
         )
     return train
