@@ -65,7 +65,7 @@ def steps_of_bare_loop(training: _Training, steps: int) -> float:
     method, source, embed = training.method, training.source, training.method.embed  # type: ignore[attr-defined]
     (optimizer,) = method.optimizers
     start, done = time.process_time(), 0
-    training._set_modes()
+    training.learning.begin_epoch(training.position.epoch)
     epoch = training.position.epoch
     while done < steps:
         for batch in source.batches(epoch, 0):

@@ -48,7 +48,22 @@ class Kind:
 
 
 _BATCH = frozenset({"embeddings", "labels", "anchors", "normalize", "generator", "block"})
-_RUN = frozenset({"embed", "loss", "optimizer", "sampler", "miner", "memory", "stepper", "dim", "device"})
+_RUN = frozenset(
+    {
+        "embed",
+        "features",
+        "head",
+        "loss",
+        "optimizer",
+        "sampler",
+        "miner",
+        "memory",
+        "stepper",
+        "dim",
+        "channels",
+        "device",
+    }
+)
 _DEALT = frozenset({"labels", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),

@@ -7,7 +7,17 @@ import torch
 from tests.reference.two_processes import results_of_two_processes
 from torch import nn
 
-from tophit.losses import MultiProxyAnchorLoss, PNPLoss, SmoothAPLoss, SoftTripleLoss, TopKPrecisionLoss
+from tophit.losses import (
+    BlackboxAPLoss,
+    FastAPLoss,
+    HistogramLoss,
+    MultiProxyAnchorLoss,
+    MultiSimilarityLoss,
+    PNPLoss,
+    SmoothAPLoss,
+    SoftTripleLoss,
+    TopKPrecisionLoss,
+)
 from tophit.losses.distributed import GatheredLoss
 
 torch.manual_seed(2)
@@ -15,6 +25,10 @@ LOSSES = {
     "pnp": PNPLoss(temperature=0.1),
     "smooth-ap": SmoothAPLoss(temperature=0.1),
     "topk": TopKPrecisionLoss(k=2),
+    "fastap": FastAPLoss(),
+    "histogram": HistogramLoss(bins=20),
+    "multi-similarity": MultiSimilarityLoss(),
+    "blackbox-ap": BlackboxAPLoss(),
     "mpa": MultiProxyAnchorLoss(5, 4, 2).double(),
     "mpa-dw": MultiProxyAnchorLoss(5, 4, 2, "data").double(),
     "mpa-ap": MultiProxyAnchorLoss(5, 4, 2, "all-pairs").double(),

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from tests.reference import ranking as reference
 from tests.reference.memory import LargestTensor
 
-from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+from tophit.losses import (
+    BlackboxAPLoss,
+    FastAPLoss,
+    HistogramLoss,
+    MultiSimilarityLoss,
+    PNPLoss,
+    SmoothAPLoss,
+    TopKPrecisionLoss,
+)
 from tophit.losses import soft_rank as core
 
 # A temperature at which random batches are neither all settled nor all alike.
@@ -20,8 +28,15 @@ LOSSES = {
     "smooth-ap-no-self": SmoothAPLoss(temperature=0.1, include_self=False),
     "topk": TopKPrecisionLoss(k=3),
     "topk-mean": TopKPrecisionLoss(k=2, reduction="mean"),
+    "fastap": FastAPLoss(),
+    "histogram": HistogramLoss(bins=20),
+    "multi-similarity": MultiSimilarityLoss(),
+    "blackbox-ap": BlackboxAPLoss(interpolation=2.0),
+    "blackbox-recall": BlackboxAPLoss(interpolation=2.0, measure="recall"),
 }
 losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
+SMOOTH = {name: loss for name, loss in LOSSES.items() if not name.startswith("blackbox")}  # those with a true gradient
+MEANS_OVER_ALL = ("topk-mean", "multi-similarity")  # means over all rows, with positives or without
 UNEVEN = [3, 0, 0, 7, 1, 0, 1, 5, 0, 5, 1, 5, -(2**62)]  # classes of 1 to 4, one label beyond float's integers
 
 
@@ -41,6 +56,14 @@ def slow(loss, x, labels):
         return reference.pnp(s, y, loss.variant, loss.alpha, loss.b, loss.temperature, loss.include_self)
     if isinstance(loss, SmoothAPLoss):
         return reference.smooth_ap(s, y, loss.temperature, loss.include_self)
+    if isinstance(loss, FastAPLoss):
+        return reference.fastap(s, y, loss.bins)
+    if isinstance(loss, HistogramLoss):
+        return reference.histogram(s, y, loss.bins)
+    if isinstance(loss, MultiSimilarityLoss):
+        return reference.multi_similarity(s, y, loss.alpha, loss.beta, loss.base, loss.epsilon)
+    if isinstance(loss, BlackboxAPLoss):
+        return reference.blackbox(s, y, loss.interpolation, loss.margin, loss.measure)[0]
     total = 0.0
     for q in range(len(y)):
         others = [j for j in range(len(y)) if j != q]
@@ -57,7 +80,7 @@ def test_equals_the_literal_definition(loss, labels, seed):
     assert loss(x, labels).item() == pytest.approx(slow(loss, x, labels), abs=1e-9)
 
 
-@losses
+@pytest.mark.parametrize("loss", SMOOTH.values(), ids=list(SMOOTH))
 def test_gradient_by_finite_differences(loss):
     x, labels = batch(UNEVEN)
     assert torch.autograd.gradcheck(lambda x: loss(x, labels), (x,))
@@ -163,7 +186,7 @@ def test_a_memory_is_ranked_like_a_list(loss):
     queries, memory = x[:5], x[5:]
     value, gradient = value_and_gradient(loss, x, labels, indices_tuple=block(labels, 5))
     apart = loss(queries, labels[:5], ref_emb=memory, ref_labels=labels[5:])
-    scale = len(labels) / 5 if getattr(loss, "reduction", "") == "mean" else 1
+    scale = len(labels) / 5 if any(loss is LOSSES[name] for name in MEANS_OVER_ALL) else 1
     torch.testing.assert_close(apart, value * scale)
     torch.testing.assert_close(torch.autograd.grad(apart, x)[0], gradient * scale)
 

@@ -17,9 +17,11 @@ from tophit.models.weights import State
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "backbones.json").read_text())
 # parameters with the 1000-class layer, as torchvision's and Google's model tables and pytorchcv's give them
 WITH_CLASSIFIER = {
-    "googlenet": 6_624_904,
+    "googlenet": 6_998_552,
+    "googlenet-bn": 6_624_904,
     "bn-inception": 11_295_240,
     "resnet50": 25_557_032,
+    "resnet50-v1": 25_557_032,
     "densenet201": 20_013_928,
     "efficientnet-lite0": 4_652_008,
     "efficientnet-lite1": 5_416_680,
@@ -52,11 +54,11 @@ def published(name: str) -> State:
         state = {key: value[None] if value.ndim == 1 and "_bn." in key else value for key, value in state.items()}
     if name == "densenet201":
         state = {re.sub(r"(layer\d+\.(norm|conv))([12])\.", r"\1.\3.", key): value for key, value in state.items()}
-    heads = {"densenet201": ("classifier",), "bn-inception": ("last_linear",), "googlenet": ("fc", "aux1.fc2")}
+    heads = {"densenet201": ("classifier",), "bn-inception": ("last_linear",), "googlenet-bn": ("fc", "aux1.fc2")}
     return state | {f"{head}.weight": torch.zeros(1000, 8) for head in heads.get(name, ("fc",))}
 
 
-@pytest.mark.parametrize("name", ["googlenet", "bn-inception", "resnet50", "densenet201"])
+@pytest.mark.parametrize("name", ["googlenet-bn", "bn-inception", "resnet50", "densenet201"])
 def test_a_published_file_loads_and_gives_the_features_of_the_network_it_comes_from(name: str, tmp_path: Path) -> None:
     torch.save(published(name), tmp_path / "file.pth")
     backbone = build_backbone(name, str(tmp_path / "file.pth")).eval()
@@ -77,7 +79,7 @@ def test_a_backbone_has_the_parameters_of_the_literature(name: str, count: int) 
     assert sum(p.numel() for p in backbone.parameters()) == count - (backbone.channels + 1) * 1000
 
 
-@pytest.mark.parametrize("name", ["googlenet", "bn-inception", "resnet50", "efficientnet-lite1"])
+@pytest.mark.parametrize("name", ["googlenet", "googlenet-bn", "bn-inception", "resnet50", "efficientnet-lite1"])
 def test_any_size_gives_a_map_and_gradients_reach_every_parameter(name: str) -> None:
     torch.manual_seed(0)
     embedder = build_embedder(name, "random", "gem", dim=8, learn_p=True)
@@ -108,7 +110,9 @@ def test_an_embedders_description_keeps_the_channel_order(tmp_path: Path) -> Non
 
 def test_a_file_of_another_network_is_refused_with_both_names(tmp_path: Path) -> None:
     torch.save(published("resnet50"), tmp_path / "file.pth")
-    with pytest.raises(TophitError, match=r"file\.pth' do not fit 'densenet201'"):
+    with pytest.raises(
+        TophitError, match=r"file\.pth' do not fit 'densenet201': .* They fit resnet50 or resnet50-v1: "
+    ):
         build_backbone("densenet201", str(tmp_path / "file.pth"))
 
 

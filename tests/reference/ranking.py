@@ -108,3 +108,93 @@ def topk_precision(s, y, k, margin):
 def negatives_in_topk(s, y, k):
     """Eq. 2 of the top-k paper: negatives among the k most similar."""
     return sum(1 - y[i] for i in sorted(range(len(s)), key=lambda i: (-s[i], i))[:k])
+
+
+def _triangle(value, centre, step):
+    return max(0.0, 1 - abs(value - centre) / step)
+
+
+def fastap(s, labels, bins):
+    """Cakir et al. (2019): soft histograms of squared distances, every item in every bin."""
+    step = 4 / bins
+    losses = []
+    for q in range(len(labels)):
+        positives, negatives = _lists(labels, q, include_self=False)
+        if not positives:
+            continue
+        total = found_before = all_before = 0.0
+        for bin_number in range(bins + 1):
+            found = sum(_triangle(2 - 2 * s[q][i], bin_number * step, step) for i in positives)
+            wrong = sum(_triangle(2 - 2 * s[q][j], bin_number * step, step) for j in negatives)
+            found_before += found
+            all_before += found + wrong
+            total += found * found_before / all_before if all_before > 0 else 0.0
+        losses.append(1 - total / len(positives))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def histogram(s, labels, bins):
+    """Ustinova and Lempitsky (2016): over all unordered pairs."""
+    step = 2 / bins
+    n = len(labels)
+    pairs = {same: [] for same in (True, False)}
+    for i in range(n):
+        for j in range(i + 1, n):
+            pairs[labels[i] == labels[j]].append(s[i][j])
+    if not pairs[True] or not pairs[False]:
+        return 0.0
+    total = positives_up_to = 0.0
+    for bin_number in range(bins + 1):
+        centre = -1 + bin_number * step
+        shares = {same: sum(_triangle(v, centre, step) for v in values) / len(values) for same, values in pairs.items()}
+        positives_up_to += shares[True]
+        total += shares[False] * positives_up_to
+    return total
+
+
+def multi_similarity(s, labels, alpha, beta, base, epsilon):
+    """Wang et al. (2019); ``epsilon`` None takes all pairs."""
+    total = 0.0
+    for q in range(len(labels)):
+        positives = [s[q][i] for i in range(len(labels)) if i != q and labels[i] == labels[q]]
+        negatives = [s[q][i] for i in range(len(labels)) if labels[i] != labels[q]]
+        if epsilon is not None:
+            hardest_positive = min(positives, default=math.inf)
+            hardest_negative = max(negatives, default=-math.inf)
+            positives = [v for v in positives if v < hardest_negative + epsilon]
+            negatives = [v for v in negatives if v > hardest_positive - epsilon]
+        total += math.log(1 + sum(math.exp(-alpha * (v - base)) for v in positives)) / alpha
+        total += math.log(1 + sum(math.exp(beta * (v - base)) for v in negatives)) / beta
+    return total / len(labels) if labels else 0.0
+
+
+def blackbox(s, labels, interpolation, margin, measure):
+    """Rolinek et al. (2020): the loss, and what stands for its gradient by the similarities (n, n)."""
+    n = len(labels)
+    gradient = [[0.0] * n for _ in range(n)]
+    queries = [q for q in range(n) if labels.count(labels[q]) > 1]
+    total = 0.0
+    for q in queries:
+        positives, negatives = _lists(labels, q, include_self=False)
+        shifted = {i: s[q][i] - margin / 2 for i in positives} | {j: s[q][j] + margin / 2 for j in negatives}
+
+        def rank(scores, i):
+            return 1 + sum(scores[j] > scores[i] for j in scores)
+
+        def among(scores, i, positives=positives):
+            return 1 + sum(scores[j] > scores[i] for j in positives)
+
+        by_rank = dict.fromkeys(shifted, 0.0)
+        for i in positives:
+            all_rank, own_rank = rank(shifted, i), among(shifted, i)
+            if measure == "ap":
+                total += (1 - own_rank / all_rank) / len(positives)
+                by_rank[i] = own_rank / all_rank**2 / len(positives)
+            else:
+                wrong = all_rank - own_rank
+                total += math.log(1 + math.log(1 + wrong)) / len(positives)
+                by_rank[i] = 1 / (1 + math.log(1 + wrong)) / (1 + wrong) / len(positives)
+        moved = {i: shifted[i] + interpolation * by_rank[i] for i in shifted}
+        for i in shifted:
+            gradient[q][i] = -(rank(shifted, i) - rank(moved, i)) / interpolation / len(queries)
+    return (total / len(queries) if queries else 0.0), gradient

@@ -76,6 +76,7 @@ MINED = {"loss": "margin", "miner": "soft-hard"}
     [
         pytest.param("all", {}, id="all"),
         pytest.param("head", {}, id="head"),
+        pytest.param("last", {}, id="last"),
         pytest.param("head", PROJECTION, id="head-projection"),
         pytest.param("all", PROJECTION, id="all-projection", marks=pytest.mark.slow),
         pytest.param("head", MINED, id="head-mined", marks=pytest.mark.slow),

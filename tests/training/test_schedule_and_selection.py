@@ -59,7 +59,7 @@ def test_profs_has_the_betas_of_its_paper() -> None:
 def test_an_average_is_that_of_its_definition_and_steps_aside() -> None:
     torch.manual_seed(0)
     net = nn.Linear(3, 2)
-    average, expected = WeightAverage(net, 0.9), net.weight.detach().clone()
+    average, expected = WeightAverage(net.parameters(), 0.9), net.weight.detach().clone()
     for _ in range(3):
         with torch.no_grad():
             net.weight.add_(torch.randn(2, 3))

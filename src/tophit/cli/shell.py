@@ -19,6 +19,7 @@ _ORDER = [
     "runs",
     "evaluate",
     "compare",
+    "paper",
     "report",
     "embed",
     "index",

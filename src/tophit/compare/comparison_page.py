@@ -10,7 +10,7 @@ from tophit.compare.outputs import cells, explained, heads
 from tophit.compare.statistics import Estimate
 from tophit.compare.summary import Comparison, Row
 from tophit.figures import DRAWING_CSS, Drawing
-from tophit.figures.html import SEARCH_PAGE, data_script, page_head
+from tophit.figures.html import data_script, page_head, page_style
 
 _STATIC = Path(__file__).parent / "static"
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -20,7 +20,7 @@ _MANY = 3  # further figures are folded away
 
 def to_html(comparison: Comparison, drawings: Sequence[Drawing] = ()) -> str:
     """Return one page that needs no other file: the table, figures if there are any, and the data as JSON."""
-    style = _style() + (DRAWING_CSS if drawings else "") + (_STATIC / "comparison.css").read_text(encoding="utf-8")
+    style = page_style() + (DRAWING_CSS if drawings else "") + (_STATIC / "comparison.css").read_text(encoding="utf-8")
     return f"""{page_head(comparison.title, _POLICY, style)}<body>
 <header><p class="brand">Tophit comparison</p><h1>{escape(comparison.title)}</h1></header>
 <main>
@@ -38,14 +38,6 @@ def to_html(comparison: Comparison, drawings: Sequence[Drawing] = ()) -> str:
 </body>
 </html>
 """
-
-
-def _style() -> str:
-    """Return the colours of the search page, which are always the light ones in print."""
-    tokens = (SEARCH_PAGE / "style.css").read_text(encoding="utf-8")
-    tokens = tokens[: tokens.index("* {")]
-    light = tokens[: tokens.index("@media")]
-    return tokens + "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
 
 
 def _facts(comparison: Comparison) -> str:

@@ -21,6 +21,9 @@ from tophit.recipe import Recipe
 from tophit.training import Run, resume, train
 
 
+_BESIDE_A_PAPER = ("test_sets", "paper", "paper_left_out")  # parts of a run's result that a paper's table needs
+
+
 @dataclass(frozen=True)
 class Job:
     """One run: a trial of a candidate's search, or a seed that is measured on the test classes."""
@@ -66,12 +69,20 @@ def do_job(job: Job, plan: Plan, store: Store, storage: str) -> None:
         _do_trial(job, plan, store, storage, work)
     else:
         _do_seed(job, plan, store, work)
-    clear_work(job, store)
+    clear_work(job, plan, store)
 
 
-def clear_work(job: Job, store: Store) -> None:
-    """Delete the run of a finished job; only its result is kept."""
-    shutil.rmtree(store.work_path(job.name, job.label), ignore_errors=True)
+def clear_work(job: Job, plan: Plan, store: Store) -> None:
+    """Delete the run of a finished job, whose result is kept; a plan that keeps runs keeps it without checkpoints."""
+    work = store.work_path(job.name, job.label)
+    if plan.keep_runs and job.kind == "seed" and Run(work).best.is_dir():
+        for checkpoint in work.glob(f"{Run(work).checkpoint_path.stem}*"):
+            checkpoint.unlink()
+        kept = store.run_path(job.name, job.number)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(kept, ignore_errors=True)
+        work.rename(kept)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> None:
@@ -118,6 +129,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
         "seconds": result["seconds"],  # of training; of an interrupted run, all parts together
         "processor_seconds": round(time.process_time() - processor, 3),
         "peak_memory": _peak_memory(),
+        **{name: result[name] for name in _BESIDE_A_PAPER if result.get(name)},
     }
     with np.load(Run(work).per_query_path, allow_pickle=False) as values:
         kept = {metric: values[metric].astype(np.float32) for metric in plan.metrics} | {"labels": values["labels"]}

@@ -13,6 +13,7 @@ from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 from tophit.recipe.reading import problems_in
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
+_OF_EVERY_RUN = {"log": [], "checkpoint": {"keep": 1}, "evaluation": {"before": False, "per_query": True}}
 _SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
 _PRESETS = files("tophit.compare") / "shipped"
 
@@ -39,6 +40,10 @@ class Candidate(Section):
         default=None,
         description=f"A recipe file or a shipped recipe; its sections {', '.join(_OF_A_RECIPE)} are used.",
     )
+    whole: bool = Field(
+        default=False,
+        description="Use all sections of the recipe, with its own embedder and epochs, as for a row of a paper's table.",
+    )
     change: dict[str, Any] = Field(default={}, description="Sections of a recipe that override all others.")
     baseline: bool = Field(default=False, description="Whether the other candidates are measured against it.")
     search: dict[str, Range | list[Any]] = Field(
@@ -47,13 +52,19 @@ class Candidate(Section):
     )
     note: str = Field(default="", description="A short note for the table, such as the paper.")
 
+    @model_validator(mode="after")
+    def _has_what_it_uses(self) -> "Candidate":
+        if self.whole and self.recipe is None:
+            raise ValueError("whole: true needs a recipe")
+        return self
+
 
 class Budget(Section):
     """The budget of every candidate."""
 
     seeds: int = Field(default=5, ge=1, description="Runs of each candidate that are measured on the test classes.")
     trials: int = Field(default=0, ge=0, description="Runs to search each candidate's settings first; 0: no search.")
-    epochs: int = Field(default=8, ge=1, description="Epochs of every run.")
+    epochs: int = Field(default=8, ge=1, description="Epochs of every run (not of candidates with 'whole').")
     evaluations: int = Field(default=2, ge=1, description="Evaluations on validation classes in every run.")
 
 
@@ -71,6 +82,9 @@ class Plan(Section):
     )
     metrics: tuple[str, ...] = Field(
         default=("recall@1", "MAP@R"), description="The metrics to keep for every test query."
+    )
+    keep_runs: bool = Field(
+        default=False, description="Keep each measured run under runs/, without its checkpoints, not only its result."
     )
     candidates: dict[str, Candidate] = Field(description="The candidates by name.", min_length=1)
 
@@ -168,22 +182,8 @@ def trial_recipe(plan: Plan, name: str, settings: dict[str, Any]) -> Recipe:
 
 
 def _fields(plan: Plan, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    candidate, epochs = plan.candidates[name], plan.budget.epochs
-    fields: dict[str, Any] = {
-        "log": [],
-        "checkpoint": {"keep": 1},
-        "evaluation": {
-            "every": max(1, epochs // plan.budget.evaluations),
-            "metric": plan.select,
-            "before": False,
-            "per_query": True,
-        },
-        "schedule": {"epochs": epochs},
-    }
-    fields = merged(fields, plan.common)
-    if candidate.recipe is not None:
-        whole = read_recipe(candidate.recipe, data="unused").model_dump(mode="json")
-        fields = merged(fields, {part: whole[part] for part in _OF_A_RECIPE})
+    candidate = plan.candidates[name]
+    fields = _whole_recipe(plan, candidate) if candidate.whole else _within_budget(plan, candidate)
     fields = merged(fields, {"data": plan.data, "embedder": plan.embedder})
     fields = merged(fields, candidate.change)
     for path, value in settings.items():
@@ -193,6 +193,24 @@ def _fields(plan: Plan, name: str, settings: dict[str, Any]) -> dict[str, Any]:
             change = {section: change}
         fields = merged(fields, change)
     return fields
+
+
+def _within_budget(plan: Plan, candidate: Candidate) -> dict[str, Any]:
+    """Return the plan's sections, and those of the candidate's recipe that say how it learns."""
+    epochs = plan.budget.epochs
+    evaluation = {"every": max(1, epochs // plan.budget.evaluations), "metric": plan.select}
+    fields = merged(_OF_EVERY_RUN, {"evaluation": evaluation, "schedule": {"epochs": epochs}})
+    fields = merged(fields, plan.common)
+    if candidate.recipe is not None:
+        whole = read_recipe(candidate.recipe, data="unused").model_dump(mode="json")
+        fields = merged(fields, {part: whole[part] for part in _OF_A_RECIPE})
+    return fields
+
+
+def _whole_recipe(plan: Plan, candidate: Candidate) -> dict[str, Any]:
+    """Return all of the candidate's recipe, with what the plan changes for all candidates."""
+    whole = read_recipe(str(candidate.recipe), data="unused").model_dump(mode="json")
+    return merged(merged(whole, _OF_EVERY_RUN), plan.common)
 
 
 def _example(candidate: Candidate) -> dict[str, Any]:

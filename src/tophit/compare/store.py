@@ -3,6 +3,7 @@
 plan.yaml                       the plan, resolved
 trials/NAME/0003.json           a finished trial of a search: settings and validation metric
 results/NAME/seed-3.json .npz   a measured run: metrics, time and memory; the metrics of every test query
+runs/NAME/seed-3/               the measured run itself, if the plan keeps runs
 winner.yaml                     the recipe of the recommended candidate
 work/, locks/                   runs in progress; which process works on which run
 """
@@ -61,6 +62,10 @@ class Store:
     def result_path(self, name: str, seed: int) -> Path:
         """Return the file of a measured run; the values of its queries are next to it."""
         return self.folder / "results" / slug(name) / f"seed-{seed}.json"
+
+    def run_path(self, name: str, seed: int) -> Path:
+        """Return the folder of a measured run that the plan keeps."""
+        return self.folder / "runs" / slug(name) / f"seed-{seed}"
 
     def work_path(self, name: str, what: str) -> Path:
         """Return the folder of a run in progress."""

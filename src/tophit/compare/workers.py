@@ -33,7 +33,7 @@ def work(folder: str | Path, storage: str | None = None, parent: int | None = No
     plan = store.plan()
     place = storage or default_storage(store)
     jobs = list(jobs_of(plan))
-    _tidy(jobs, store)
+    _tidy(jobs, plan, store)
     left = [job for job in jobs if not job.is_done(store)]
     done = 0
     while left and parent in (None, os.getppid()):
@@ -51,13 +51,13 @@ def default_storage(store: Store) -> str:
     return str(store.folder / "search.journal")
 
 
-def _tidy(jobs: list[Job], store: Store) -> None:
-    """Delete the runs of processes that were killed after they had written the result."""
+def _tidy(jobs: list[Job], plan: Plan, store: Store) -> None:
+    """Put away the runs of processes that were killed after they had written the result."""
     for job in jobs:
         if job.is_done(store) and store.work_path(job.name, job.label).is_dir():
             with store.lock(job.name, job.label) as mine:
                 if mine:
-                    clear_work(job, store)
+                    clear_work(job, plan, store)
 
 
 def _take(left: list[Job], plan: Plan, store: Store, storage: str) -> Job | None:
@@ -72,30 +72,36 @@ def _take(left: list[Job], plan: Plan, store: Store, storage: str) -> Job | None
     return None
 
 
-def run_workers(plan: Plan, store: Store, workers: int, storage: str | None, view: View) -> None:
-    """Start worker processes with one thread each, show their progress, and wait until all jobs are done."""
+def run_workers(
+    plan: Plan, store: Store, workers: int, storage: str | None, view: View, command: str = "tophit compare"
+) -> None:
+    """Start worker processes with one thread each, show their progress, and wait until all jobs are done.
+
+    ``command`` is what continues the work in its folder, for messages.
+    """
     jobs = list(jobs_of(plan))
     left = [job for job in jobs if not job.is_done(store)]
     if not left:
         return
     if len(left) < len(jobs):
         view.note(f"{len(jobs) - len(left)} of {len(jobs)} runs are finished already; {len(left)} to go.")
-    command = [sys.executable, "-m", "tophit.compare.workers", str(store.folder), storage or default_storage(store)]
-    command.append(str(os.getpid()))
+    again = f"Continue with: {command} {store.folder}"
+    worker = [sys.executable, "-m", "tophit.compare.workers", str(store.folder), storage or default_storage(store)]
+    worker.append(str(os.getpid()))
     environment = {**os.environ, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     processes = [
-        subprocess.Popen(command, env=environment, start_new_session=True) for _ in range(min(workers, len(left)))
+        subprocess.Popen(worker, env=environment, start_new_session=True) for _ in range(min(workers, len(left)))
     ]
     try:
-        for _ in view.track("Runs")(_finished(left, processes, store), len(left)):
+        for _ in view.track("Runs")(_finished(left, processes, store, again), len(left)):
             pass
     except KeyboardInterrupt:
-        raise Interrupted(f"Stopped; finished runs are kept. Continue with: tophit compare {store.folder}") from None
+        raise Interrupted(f"Stopped; finished runs are kept. {again}") from None
     finally:
         _end(processes)
 
 
-def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store) -> Iterator[Job]:
+def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store, again: str) -> Iterator[Job]:
     """Yield every job when it is done; raise if all workers have ended before."""
     while left:
         still = []
@@ -109,8 +115,7 @@ def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store
             codes = {process.returncode for process in processes} - {0}
             if codes or not all(job.is_done(store) for job in left):
                 raise TophitError(
-                    f"All workers ended (exit codes {sorted(codes)}) with {len(left)} runs to go; see above. "
-                    f"Continue with: tophit compare {store.folder}"
+                    f"All workers ended (exit codes {sorted(codes)}) with {len(left)} runs to go; see above. {again}"
                 )
         time.sleep(_WAIT)
 

@@ -60,6 +60,7 @@ class ImageDataset(Dataset):
         self.augmentation = augmentation
         self.cache = cache
         self.least_side = augmentation.least_side(preprocessing) if augmentation else preprocessing.least_side
+        self._last: tuple[int, np.ndarray] | None = None  # several views of one picture need it decoded once
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -77,6 +78,14 @@ class ImageDataset(Dataset):
 
     def _decoded(self, index: int) -> np.ndarray:
         """Return a row's picture (H, W, 3), from the cache if it is there; never much larger than needed."""
+        last = self._last  # threads may share the data set
+        if last is not None and last[0] == index:
+            return last[1]
+        pixels = self._read(index)
+        self._last = index, pixels
+        return pixels
+
+    def _read(self, index: int) -> np.ndarray:
         kept = self.cache.get(index) if self.cache else None
         if kept is not None:
             return kept
@@ -147,12 +156,16 @@ class ImageLoader:
 
     def read(self, batches: Sequence[Sequence[int]], epoch: int = 0) -> Iterator[Batch]:
         """Yield the images of batches of row numbers, with the random views of an epoch."""
-        self.batches.keys = [[(epoch, row) for row in rows] for rows in batches]
+        for batch in self.pixels([[(epoch, row) for row in rows] for rows in batches]):
+            yield normalised(batch, self.dataset.preprocessing)
+
+    def pixels(self, batches: Sequence[Sequence[Key]]) -> Iterator[Batch]:
+        """Yield the 8-bit views of batches of keys, not normalised."""
+        self.batches.keys = batches
         here = (collate([self.dataset[key] for key in keys]) for keys in self.batches)
         try:
             try:
-                for batch in self.loader or here:
-                    yield normalised(batch, self.dataset.preprocessing)
+                yield from self.loader or here
             except (ConnectionError, EOFError):
                 # The worker is dying. torch reports its end from a signal handler, whose error ends this sleep at once;
                 # without the sleep that error would be raised later, wherever the program is by then.

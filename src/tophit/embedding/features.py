@@ -14,6 +14,7 @@ import numpy as np
 
 from tophit.data.feature_files import feature_file_of, features_of_rows
 from tophit.data.manifest import ImageRow
+from tophit.embedding.record_store import lookup
 from tophit.errors import UsageError
 from tophit.files import cache_folder, check_cache
 from tophit.models.embedder import Embedder
@@ -43,7 +44,7 @@ def cached_features(
     folder = folder or _folder()
     folder.mkdir(parents=True, exist_ok=True)
     shown = progress(rows, len(rows)) if progress and len(rows) >= _MANY_FILES else rows
-    keys = [_content_key(row) for row in shown]
+    keys = [content_key(row) for row in shown]
     with closing(_Store(folder / _file(embedder, runtime))) as store:
         known = store.read(key for key in keys if key)
         missing = [i for i, key in enumerate(keys) if key not in known]
@@ -62,20 +63,20 @@ def cached_features(
 class KeptFeatures:
     """Those features of the rows ``wanted`` (numbers) that the cache has from earlier commands. None is computed.
 
-    ``numbers`` are the numbers of the rows that it has. Whether a row is there shows only its file's content, so files are read
-    only if the cache has features of this backbone, by this runtime, and enough of them to be worth it.
+    ``numbers`` are the numbers of the rows that it has. Whether it has a row, only the content of the row's file shows,
+    so files are read only if the cache has features of this backbone by this runtime, and enough to be worth it.
     """
 
     def __init__(self, embedder: Embedder, rows: Sequence[ImageRow], wanted: Sequence[int], runtime: Runtime) -> None:
         self._path = _folder() / _file(embedder, runtime)
         self._keys: dict[int, bytes] = {}
-        if embedder.trained == "all" or feature_file_of(rows) is not None or not self._path.is_file():
+        if embedder.trained not in ("nothing", "head") or feature_file_of(rows) is not None or not self._path.is_file():
             return
         with closing(_Store(self._path)) as store:
             if store.count() * _WORTH_READING < len(wanted):
                 return
             for start in range(0, len(wanted), _AT_A_TIME):
-                keys = {i: _content_key(rows[i]) for i in wanted[start : start + _AT_A_TIME]}
+                keys = {i: content_key(rows[i]) for i in wanted[start : start + _AT_A_TIME]}
                 there = store.known(keys.values())
                 self._keys |= {i: key for i, key in keys.items() if key in there}
 
@@ -112,7 +113,7 @@ def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     return Features(values, list(range(len(rows))), {})
 
 
-def _content_key(row: ImageRow) -> bytes:
+def content_key(row: ImageRow) -> bytes:
     """Return a digest of the file's bytes and the box, or an empty value if there is no such file."""
     try:
         content = row.path.read_bytes()
@@ -130,25 +131,12 @@ class _Store:
 
     def read(self, keys: Iterable[bytes]) -> dict[bytes, np.ndarray]:
         """Return the vectors of the keys that are stored."""
-        wanted = list(set(keys))
-        found: dict[bytes, np.ndarray] = {}
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key, value FROM feature WHERE key IN ({marks})"
-            found |= {key: np.frombuffer(value, np.float32) for key, value in self.connection.execute(query, some)}
-        return found
+        found = lookup(self.connection, "SELECT key, value FROM feature WHERE key IN", keys)
+        return {key: np.frombuffer(value, np.float32) for key, value in found.items()}
 
-    def known(self, keys: Iterable[bytes]) -> set[bytes]:
+    def known(self, keys: Iterable[bytes]) -> Set[bytes]:
         """Return those of the keys that are stored."""
-        wanted = list(set(keys))
-        found: set[bytes] = set()
-        for start in range(0, len(wanted), 500):
-            some = wanted[start : start + 500]
-            marks = ",".join("?" * len(some))
-            query = f"SELECT key FROM feature WHERE key IN ({marks})"
-            found |= {key for (key,) in self.connection.execute(query, some)}
-        return found
+        return lookup(self.connection, "SELECT key, 1 FROM feature WHERE key IN", keys).keys()
 
     def count(self) -> int:
         """Return how many vectors are stored."""

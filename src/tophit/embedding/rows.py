@@ -34,7 +34,7 @@ def embed_rows(
     ``final=False`` means that the weights will change again, so exporting them for a faster runtime is not worth it.
     ``total`` is the size of the whole set when these rows are a part of it, so that one runtime computes all parts.
     """
-    if embedder.trained != "all" or feature_file_of(rows) is not None:
+    if embedder.trained in ("nothing", "head") or feature_file_of(rows) is not None:
         features = cached_features(embedder, rows, progress, total=total)
         return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
     runtime = choose_runtime(embedder, total or len(rows)) if final else TorchRuntime(embedder)

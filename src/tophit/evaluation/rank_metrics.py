@@ -52,6 +52,13 @@ def map_at_r(found: RankedQueries) -> np.ndarray:
     return found.sum(found.precisions * found.within_count) / _count(found)
 
 
+@register("metric", "MAP@C")
+def map_at_class_size(found: RankedQueries) -> np.ndarray:
+    """Return what MAP@R does with R + 1 instead of R: the size of the class with the query (Roth et al., ICML 2020)."""
+    size = found.counts + 1
+    return found.sum(found.precisions * (found.ranks <= size[found.owners])) / np.where(found.counts > 0, size, np.nan)
+
+
 @register("metric", "R-precision")
 def r_precision(found: RankedQueries) -> np.ndarray:
     """Return the share of the first R results that are relevant, for a query with R relevant items."""

@@ -12,6 +12,14 @@ from tophit.files import without_nan
 SEARCH_PAGE = Path(__file__).parent.parent / "serve" / "page"  # its style, icon and scripts are used by every page
 
 
+def page_style() -> str:
+    """Return the colours of the search page, which are always the light ones in print."""
+    tokens = (SEARCH_PAGE / "style.css").read_text(encoding="utf-8")
+    tokens = tokens[: tokens.index("* {")]
+    light = tokens[: tokens.index("@media")]
+    return tokens + "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
+
+
 def page_head(title: str, policy: str, style: str, scripts: str = "") -> str:
     """Return a page up to the end of its head; ``policy`` is its content security policy."""
     icon = base64.b64encode((SEARCH_PAGE / "icon.svg").read_bytes()).decode("ascii")

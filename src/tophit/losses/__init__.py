@@ -1,6 +1,10 @@
 """Losses: ``nn.Module``s from embeddings (N, d) and labels (N,) to a scalar. They know only tensors."""
 
+from tophit.losses.blackbox_ap import BlackboxAPLoss
+from tophit.losses.fastap import FastAPLoss
+from tophit.losses.histogram import HistogramLoss
 from tophit.losses.multi_proxy_anchor import MultiProxyAnchorLoss
+from tophit.losses.multi_similarity import MultiSimilarityLoss
 from tophit.losses.pairwise import (
     AngularLoss,
     ContrastiveLoss,
@@ -19,10 +23,14 @@ from tophit.losses.topk_precision import TopKPrecisionLoss
 
 __all__ = [
     "AngularLoss",
+    "BlackboxAPLoss",
     "ContrastiveLoss",
+    "FastAPLoss",
+    "HistogramLoss",
     "LiftedStructureLoss",
     "MarginLoss",
     "MultiProxyAnchorLoss",
+    "MultiSimilarityLoss",
     "NPairLoss",
     "PNPLoss",
     "ProxyAnchorLoss",

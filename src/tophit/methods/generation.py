@@ -6,9 +6,8 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from tophit.errors import NonFinite
-from tophit.losses.pairwise.pair_loss import PairLoss
 from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
+from tophit.methods.part_optimizers import PartOptimizers
 from tophit.methods.stepper import Stepper
 from tophit.methods.thsg.components import (
     COLLAPSED,
@@ -17,6 +16,8 @@ from tophit.methods.thsg.components import (
     GenerationNetworks,
     SampleBuffer,
     class_spread_ratio,
+    loss_of_triplets,
+    plain_numbers,
     random_triplets,
 )
 from tophit.methods.thsg.equations import (
@@ -91,12 +92,14 @@ class GenerationMethod(Method):
                 "weight_decay": settings.weight_decay,
             }
         )
-        self._optimizers: dict[str, torch.optim.Optimizer] = {"f": optimizer}
+        self._optimizers = PartOptimizers("generation", self.stepper, _PARTS)
+        self._optimizers["f"] = optimizer
         if settings.generates:
             stages = (1, 2) if settings.second_stage else (1,)
             for stage in stages:
-                self._optimizers[f"d{stage}"] = self._adam(f"d{stage}", rates["discriminator"])
-                self._optimizers[f"g{stage}"] = self._adam(f"g{stage}", rates["generator"])
+                for kind, rate in (("d", rates["discriminator"]), ("g", rates["generator"])):
+                    parameters = getattr(self.networks, f"{kind}{stage}").parameters()
+                    self._optimizers.add_adam(f"{kind}{stage}", parameters, rate, settings.weight_decay)
         self.epoch = 0
         self.threshold = EpochMean()
         self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: an untrained generator's samples get no weight
@@ -121,11 +124,6 @@ class GenerationMethod(Method):
             parts.device,
             parts.stepper,
         )
-
-    def _adam(self, name: str, lr: float) -> torch.optim.Optimizer:
-        # The paper's Adam, with weight decay in the gradient. Fused, because these networks are small.
-        parameters = getattr(self.networks, name).parameters()
-        return torch.optim.Adam(parameters, lr=lr, weight_decay=self.settings.weight_decay, fused=True)
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
@@ -159,8 +157,8 @@ class GenerationMethod(Method):
         if self.settings.generates:
             log["class_F"], _ = self._category(x, labels, triplets, *_nothing_made(x, triplets))
             log["loss"] = log["org"] + self.settings.phi * log["class_F"]
-        self._update("f", log["loss"])
-        return _numbers(log)
+        self._optimizers.learn("f", log["loss"])
+        return plain_numbers(log)
 
     def _learn_generated(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
         """Run one iteration of Algorithm 1 in the text's order: discriminator, then generator, the embedder last."""
@@ -178,9 +176,9 @@ class GenerationMethod(Method):
 
         # Line 6: the first stage.
         log["LD1"] = discriminator1_loss(apn[:2].detach(), x1.detach(), x_star.detach(), networks.d1).mean()
-        self._update("d1", log["LD1"])
+        self._optimizers.learn("d1", log["LD1"])
         log |= _means(generator1_loss(x1, x_star.detach(), y[:2], networks.classifier, networks.d1, settings.eta))
-        self._update("g1", log["LG1"])
+        self._optimizers.learn("g1", log["LG1"])
 
         # Lines 7 and 8: X' again, by the updated generator, and the generated triplets.
         x1 = networks.g1(x_star)
@@ -191,11 +189,11 @@ class GenerationMethod(Method):
             real = second_stage_input.detach()
             x2 = networks.g2(real)
             log["LD2"] = discriminator2_loss(real, x2.detach(), y, networks.d2, settings.normalize_d2).mean()
-            self._update("d2", log["LD2"])
+            self._optimizers.learn("d2", log["LD2"])
             log |= _means(
                 generator2_loss(x2, real[:2], y, networks.classifier, networks.d2, tau_r, settings.eta, settings.mu)
             )
-            self._update("g2", log["LG2"])
+            self._optimizers.learn("g2", log["LG2"])
             # Line 10: the generated triplets again.
             x2 = networks.g2(second_stage_input)
             log["tau_r"] = tau_r
@@ -206,7 +204,7 @@ class GenerationMethod(Method):
         hard = self._hard(x2, y) if settings.hard else org  # without a hard term both weights go to the original one
         class_f, kept = self._category(x, labels, triplets, made, made_labels)
         loss = embedding_loss(org, class_f, hard, w_org, settings.phi)
-        self._update("f", loss)
+        self._optimizers.learn("f", loss)
 
         self.loss_g = log["LG2" if settings.second_stage else "LG1"].item()
         log |= {"loss": loss, "org": org, "class_F": class_f, "w_org": w_org if settings.hard else 1.0}
@@ -251,19 +249,6 @@ class GenerationMethod(Method):
         kept = (logits.detach()[count:].argmax(dim=-1) == targets[count:]).reshape(shape)
         return (losses[:count][triplets].sum() + losses[count:].sum()) / triplets.shape[1], kept
 
-    def _update(self, part: str, loss: torch.Tensor) -> None:
-        """Take one step of one optimizer: only its own parameters get a gradient."""
-        optimizer = self._optimizers[part]
-        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-        self.stepper.backward(loss, optimizer)
-        norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        judged = loss.detach() if self.stepper.scaler else loss.detach() + norm  # a scaler skips such steps itself
-        if not judged.isfinite():
-            what = _PARTS[part] if not loss.detach().isfinite() else f"the gradient of {_PARTS[part]}"
-            raise NonFinite(f"In the generation method {what} became infinite or not a number.")
-        self.stepper.step(optimizer)
-        optimizer.zero_grad(set_to_none=True)
-
     def _judge(
         self,
         log: dict[str, Any],
@@ -286,7 +271,7 @@ class GenerationMethod(Method):
         log["kept1"] = kept[:2].double().mean()
         if self.settings.second_stage:
             log["kept2"] = kept[2:].double().mean()
-        values = _numbers(log)
+        values = plain_numbers(log)
         if len(ratios):
             values["diversity"] = float(ratios.median())
             values["collapsed"] = float((ratios < COLLAPSED).double().mean())
@@ -300,7 +285,7 @@ class GenerationMethod(Method):
             "loss": self.loss.state_dict(),
             "hard_loss": self.hard_loss.state_dict(),
             "networks": self.networks.state_dict(),
-            "optimizers": {name: optimizer.state_dict() for name, optimizer in self._optimizers.items()},
+            "optimizers": self._optimizers.state_dict(),
             "epoch": self.epoch,
             "threshold": self.threshold.state_dict(),
             "loss_g": self.loss_g,
@@ -313,20 +298,12 @@ class GenerationMethod(Method):
         self.loss.load_state_dict(state["loss"])
         self.hard_loss.load_state_dict(state["hard_loss"])
         self.networks.load_state_dict(state["networks"])
-        for name, optimizer in self._optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+        self._optimizers.load_state_dict(state["optimizers"])
         self.epoch = state["epoch"]
         self.threshold.load_state_dict(state["threshold"])
         self.loss_g = state["loss_g"]
         self.buffer.load_state_dict(state["buffer"], next(self.networks.parameters()).device)
         self.watch.load_state_dict(state["watch"])
-
-
-def loss_of_triplets(loss: nn.Module, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
-    """Return the loss of triplets (3, T) of unit vectors x (N, d), by ``of_triplets`` or else ``indices_tuple``."""
-    if isinstance(loss, PairLoss):
-        return loss.of_triplets(x, labels, triplets)
-    return loss(x, labels, tuple(triplets))
 
 
 def _nothing_made(x: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -337,10 +314,3 @@ def _nothing_made(x: torch.Tensor, triplets: torch.Tensor) -> tuple[torch.Tensor
 def _means(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the means over triplets."""
     return {name: part.mean() for name, part in parts.items()}
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float | str]:
-    """Return plain numbers, fetched from the device in one transfer."""
-    tensors = {name: value.detach().double() for name, value in values.items() if isinstance(value, torch.Tensor)}
-    fetched = torch.stack(list(tensors.values())).tolist()
-    return {**values, **dict(zip(tensors, fetched, strict=True))}

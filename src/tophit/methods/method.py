@@ -37,12 +37,15 @@ class RunParts:
     """What a run gives to a method.
 
     ``embed`` maps inputs to what the loss takes: unit vectors, or the head's raw output for a loss that does not
-    normalise; ``embed_unit`` always returns unit vectors. ``make_optimizer`` takes a module that holds the parameters
-    of all losses. ``make_loss`` makes another loss from its name.
+    normalise; ``embed_unit`` always returns unit vectors. ``features`` maps inputs to pooled features (N,
+    ``channels``), and ``head`` those to unit vectors: one after the other they are ``embed_unit``. ``make_optimizer``
+    takes a module that holds the parameters of all losses. ``make_loss`` makes another loss from its name.
     """
 
     embed: Embed
     embed_unit: Embed
+    features: Embed
+    head: Embed
     loss: nn.Module
     make_optimizer: Callable[[nn.Module], torch.optim.Optimizer]
     make_loss: Callable[[str], nn.Module]
@@ -51,6 +54,7 @@ class RunParts:
     memory: "BatchMemory | None"
     classes: int
     dim: int
+    channels: int
     device: torch.device
     stepper: "Stepper"
 

@@ -1,12 +1,13 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from tophit.errors import TophitError, UsageError
@@ -15,6 +16,17 @@ from tophit.models.weights import PublishedFile, State, read_weights
 from tophit.registry import find, is_known, names, register
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# What a name meant in earlier versions: a weight that only that network has, and the network's name now.
+_EARLIER = {"googlenet": ("conv1.bn.weight", "googlenet-bn")}
+_Run = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Stage(NamedTuple):
+    """A step of a backbone's forward pass: its name, the function, and the modules that hold its weights."""
+
+    name: str
+    run: _Run
+    modules: tuple[nn.Module, ...]
 
 
 class Backbone(nn.Module):
@@ -22,12 +34,30 @@ class Backbone(nn.Module):
 
     The first ``prefix_tokens`` of its tokens have no position in the picture; with ``has_cls`` the very first is
     the class token. ``config`` holds what is needed, besides its name, to build it again.
+
+    A subclass defines ``stages``, whose composition is the forward pass, or only ``forward``: then it is one stage,
+    and can be trained as a whole or not at all.
     """
 
     channels: int
     prefix_tokens: int = 0
     has_cls: bool = False
     config: dict[str, Any] | None = None
+
+    def stages(self) -> list[Stage]:
+        """Return the forward pass as steps, the first one first. Training can freeze any number of first ones.
+
+        Weights that no stage names belong to the first one.
+        """
+        if type(self).forward is Backbone.forward:
+            raise NotImplementedError(f"{type(self).__name__} defines neither stages nor forward")
+        return [Stage("network", self.forward, (self,))]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the feature map or the tokens after the last stage."""
+        for stage in self.stages():
+            x = stage.run(x)
+        return x
 
 
 @dataclass(frozen=True)
@@ -84,6 +114,17 @@ def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSp
     return spec
 
 
+def renamed(name: str, weights: Callable[[], Collection[str]]) -> str:
+    """Return today's name of the backbone that was saved under a name, told by the names of its weights.
+
+    Until 0.1.0, ``googlenet`` was the network with BatchNorm. ``weights`` is called only for such a name.
+    """
+    if name not in _EARLIER:
+        return name
+    mark, now = _EARLIER[name]
+    return now if mark in weights() else name
+
+
 def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | None = None) -> Backbone:
     """Build a backbone with weights that are ``pretrained``, ``random``, or in a file (safetensors or PyTorch)."""
     spec = spec or backbone_spec(name)
@@ -96,16 +137,84 @@ def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | 
         state = spec.pretrained()
     else:
         state = read_weights(weights)
-    try:
-        backbone.load_state_dict(spec.from_file(state))
-    except RuntimeError as error:
-        raise TophitError(f"The weights in '{weights}' do not fit '{name}': {error}") from error
+    own, problems = _fit(backbone, spec, state)
+    if problems:
+        raise TophitError(f"The weights in '{weights}' do not fit '{name}': {problems}.{_what_fits(name, state)}")
+    backbone.load_state_dict(own, strict=False)  # older files lack the counters of BatchNorm
     return backbone
+
+
+def _fit(network: nn.Module, spec: BackboneSpec, state: State) -> tuple[State, str]:
+    """Return a file's weights under the network's names, and why they do not fit; nothing if they do."""
+    try:
+        own = spec.from_file(state)
+    except KeyError as error:  # it looked like a format that it is not
+        return {}, f"{error} is missing"
+    return own, misfits(network, own)
+
+
+def misfits(network: nn.Module, state: State, most: int = 3) -> str:
+    """Return how the names and shapes of tensors differ from a network's, in words; nothing if they fit."""
+    expected = network.state_dict()
+    needed = [name for name in expected if not name.endswith(".num_batches_tracked")]
+    found = {
+        "missing": [name for name in needed if name not in state],
+        "unknown": [name for name in state if name not in expected],
+        "of another shape": [
+            f"{name} ({'x'.join(map(str, state[name].shape))}, not {'x'.join(map(str, expected[name].shape))})"
+            for name in needed
+            if name in state and state[name].shape != expected[name].shape
+        ],
+    }
+    return "; ".join(
+        f"{len(names)} {word}: {', '.join(names[:most])}{', ...' if len(names) > most else ''}"
+        for word, names in found.items()
+        if names
+    )
+
+
+def _what_fits(name: str, state: State) -> str:
+    """Return a sentence that names the backbones that weights fit, if there are any."""
+    fitting = []
+    for other in backbone_names():
+        spec = find("backbone", other).told().get("spec")
+        if spec is None or other == name:
+            continue
+        with torch.device("meta"):
+            network = spec.build()
+        if not _fit(network, spec, state)[1]:
+            fitting.append(other)
+    return f" They fit {' or '.join(fitting)}: set embedder.backbone." if fitting else ""
 
 
 def without(state: State, *heads: str) -> State:
     """Return a state without the parts whose names begin with one of ``heads``, such as a classifier."""
     return {name: value for name, value in state.items() if not name.startswith(heads)}
+
+
+# What describes stages.
+
+
+def unrolled(name: str, module: nn.Module) -> list[Stage]:
+    """Return a module as stages: one for each member of a sequence and of the sequences in it, else one."""
+    if not isinstance(module, nn.Sequential) or type(module).forward is not nn.Sequential.forward:
+        return [Stage(name, module, (module,))]
+    return [stage for child, each in module.named_children() for stage in unrolled(f"{name}.{child}", each)]
+
+
+def joined(stages: Iterable[Stage]) -> list[Stage]:
+    """Join every stage that has no matrix or kernel of its own, such as a norm or a pooling, to the one before it."""
+    found: list[Stage] = []
+    for stage in stages:
+        if found and not any(weights.ndim > 1 for module in stage.modules for weights in module.parameters()):
+            before = found.pop()
+            stage = Stage(before.name, _composed(before.run, stage.run), before.modules + stage.modules)
+        found.append(stage)
+    return found
+
+
+def _composed(first: _Run, second: _Run) -> _Run:
+    return lambda x: second(first(x))
 
 
 # What the backbones of other libraries share.

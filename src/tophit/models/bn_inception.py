@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, register_backbone, without
+from tophit.models.backbones import Backbone, Stage, register_backbone, without
 from tophit.models.weights import PublishedFile, State
 
 # name: input, 1x1, (3x3 reduce, 3x3), (double 3x3 reduce, both 3x3), pooled; 0: none, and the block has stride 2
@@ -84,13 +84,14 @@ class BNInception(Backbone, _ConvBN):
         assert isinstance(last, BNInceptionBlock)
         last.max_pool = True  # the only block that keeps its size and pools by maximum
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last block."""
+    def stages(self) -> list[Stage]:
+        """Return the stem, whose weights stand beside the blocks, and every block."""
+        blocks = [Stage(f"blocks.{name}", block, (block,)) for name, block in self.blocks.items()]
+        return [Stage("stem", self._stem, ()), *blocks]
+
+    def _stem(self, x: torch.Tensor) -> torch.Tensor:
         x = functional.max_pool2d(self.run("conv1_7x7_s2", x), 3, 2, ceil_mode=True)
-        x = functional.max_pool2d(self.run("conv2_3x3", self.run("conv2_3x3_reduce", x)), 3, 2, ceil_mode=True)
-        for block in self.blocks.values():
-            x = block(x)
-        return x
+        return functional.max_pool2d(self.run("conv2_3x3", self.run("conv2_3x3_reduce", x)), 3, 2, ceil_mode=True)
 
 
 def _from_file(state: State) -> State:

@@ -8,7 +8,16 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, register_backbone, without
+from tophit.models.backbones import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    Backbone,
+    Stage,
+    joined,
+    register_backbone,
+    unrolled,
+    without,
+)
 from tophit.models.weights import PublishedFile, State
 
 _GROWTH = 32
@@ -73,9 +82,9 @@ class DenseNet201(Backbone):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last activation."""
-        return functional.relu(self.features(x))
+    def stages(self) -> list[Stage]:
+        """Return the stem, every dense layer and every transition; the last BatchNorm belongs to the last layer."""
+        return joined([*unrolled("features", self.features), Stage("relu", functional.relu, ())])
 
 
 def _from_file(state: State) -> State:

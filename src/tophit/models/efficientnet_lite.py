@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from tophit.errors import TophitError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, register_backbone, without
+from tophit.models.backbones import Backbone, Stage, register_backbone, without
 from tophit.models.weights import State, read_weights
 
 # expansion, output channels, repeats, first stride, kernel size
@@ -89,10 +89,13 @@ class EfficientNetLite(Backbone):
         self.blocks = nn.Sequential(*blocks)
         self.top = _conv_bn(inputs, self.channels, 1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last activation."""
-        x = self.blocks(functional.relu6(self.stem(x)))
-        return functional.relu6(self.top(x))
+    def stages(self) -> list[Stage]:
+        """Return the stem, every block, and the last convolution."""
+        return [
+            Stage("stem", lambda x: functional.relu6(self.stem(x)), (self.stem,)),
+            *(Stage(f"blocks.{name}", block, (block,)) for name, block in self.blocks.named_children()),
+            Stage("top", lambda x: functional.relu6(self.top(x)), (self.top,)),
+        ]
 
 
 def _scaled_width(channels: int, factor: float) -> int:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
+from safetensors import safe_open
 from torch import nn
 from torch.nn import functional
 
@@ -17,7 +18,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
-from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone
+from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
 from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, choose_runtime, features_of
 from tophit.models.weights import read_weights
@@ -41,7 +42,7 @@ class Embedder(nn.Module):
     ``architecture`` holds what is needed to rebuild it: backbone, pooling, p, dim, and what differs from ``_ADDED``.
     ``dim=None`` means no linear layer: the vector is the pooled feature itself. With ``layer_norm`` the pooled feature
     is first normalised over its channels, without parameters (as ProxyNCA++ does). ``trained`` says whether only the
-    head or the whole embedder was trained.
+    head, the last stages too, or the whole embedder was trained.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Embedder(nn.Module):
         backbone: Backbone,
         architecture: dict[str, Any],
         preprocessing: Preprocessing,
-        trained: Literal["nothing", "head", "all"] = "nothing",
+        trained: Literal["nothing", "head", "last", "all"] = "nothing",
     ) -> None:
         super().__init__()
         full = _ADDED | architecture
@@ -224,19 +225,33 @@ def load(name: str | Path) -> Embedder:
     )
 
 
+def saved_weights(folder: Path) -> set[str]:
+    """Return the names of the backbone's weights in an embedder's folder; none if there is no embedder."""
+    path = folder / _WEIGHTS
+    if not path.is_file():
+        return set()
+    with safe_open(path, "pt") as file:
+        return _backbone_weights(file.keys())
+
+
+def _backbone_weights(names: Iterable[str]) -> set[str]:
+    return {name.removeprefix("backbone.") for name in names if name.startswith("backbone.")}
+
+
 def _load_folder(folder: Path) -> Embedder:
     try:
         fields = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
         if fields["format"] != _FORMAT:
             raise TophitError(f"{folder} has format {fields['format']}; this version of Tophit reads {_FORMAT}.")
-        name = fields["architecture"]["backbone"]
+        state = read_weights(str(folder / _WEIGHTS))
+        name = renamed(fields["architecture"]["backbone"], lambda: _backbone_weights(state))
         backbone = build_backbone(name, "random", backbone_spec(name, fields["architecture"].get("config")))
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{folder / _DESCRIPTION} does not describe an embedder: {error!r}.") from error
     try:
-        embedder.load_state_dict(read_weights(str(folder / _WEIGHTS)))
+        embedder.load_state_dict(state)
     except RuntimeError as error:
         raise TophitError(f"{folder / _WEIGHTS} does not fit {folder / _DESCRIPTION}: {error}") from error
     return embedder.eval()

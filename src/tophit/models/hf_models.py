@@ -5,11 +5,12 @@ NAME is the model's name on the hub, or the path of a folder made by ``save_pret
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
@@ -18,13 +19,17 @@ from tophit.models.backbones import (
     IMAGENET_STD,
     Backbone,
     BackboneSpec,
+    Stage,
     import_library,
     inside_model,
+    joined,
     register_backbone,
     unreachable,
 )
 from tophit.models.weights import State, offline
 
+_BLOCKS = ("layer", "layers", "stages")  # the names of lists of blocks
+_LAST_NORMS = ("layernorm", "post_layernorm", "norm")
 _CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
 
 
@@ -47,9 +52,44 @@ class HFBackbone(Backbone):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images to tokens (N, T, channels) or a feature map (N, channels, h, w)."""
+        return self.model(pixel_values=x, **self._options(x)).last_hidden_state
+
+    def stages(self) -> list[Stage]:
+        """Return the embedding and the blocks, found by the names that transformers gives them."""
+        model = self.model
+        first = next((name for name in ("embeddings", "embedder") if hasattr(model, name)), None)
+        lists = (getattr(holder, name, None) for holder in _holders(model) for name in _BLOCKS)
+        blocks = next((found for found in lists if isinstance(found, nn.ModuleList)), None)
+        if first is None or blocks is None:
+            return super().stages()
+        before = [name for name in ("pre_layrnorm",) if hasattr(model, name)]
+        after = [name for name in _LAST_NORMS if hasattr(model, name) and not before]  # CLIP's is for its class token
+        stages = [Stage(first, lambda x: getattr(model, first)(x, **self._options(x)), ())]
+        stages += [Stage(name, getattr(model, name), (getattr(model, name),)) for name in before]
+        stages += [Stage(f"blocks.{i}", _hidden_states(block), (block,)) for i, block in enumerate(blocks)]
+        stages += [Stage(name, getattr(model, name), (getattr(model, name),)) for name in after]
+        return joined(stages)
+
+    def _options(self, x: torch.Tensor) -> dict[str, Any]:
         other_size = self.interpolates and self.side is not None and tuple(x.shape[2:]) != (self.side, self.side)
-        options = {"interpolate_pos_encoding": True} if other_size else {}
-        return self.model(pixel_values=x, **options).last_hidden_state
+        return {"interpolate_pos_encoding": True} if other_size else {}
+
+
+def _holders(model: Any) -> Iterator[Any]:
+    """Yield the modules that may hold the list of blocks."""
+    yield from (getattr(model, name) for name in ("encoder", "model") if hasattr(model, name))
+    yield model
+
+
+def _hidden_states(block: nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a block that takes and gives hidden states only: some take a mask, some give a tuple."""
+    options = {"attention_mask": None} if "attention_mask" in inspect.signature(block.forward).parameters else {}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        y = block(x, **options)
+        return y[0] if isinstance(y, tuple) else y
+
+    return run
 
 
 def _has_class_embedding(model: Any) -> bool:

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
 from torch import nn
@@ -11,20 +11,23 @@ from torch import nn
 from tophit.files import cache_folder, replace_file
 
 if TYPE_CHECKING:
+    from tophit.models.cut import Trunk
     from tophit.models.embedder import Embedder
+
+    Network = Embedder | Trunk
 
 
 class _Graph(nn.Module):
-    def __init__(self, embedder: "Embedder", output: Literal["features", "vectors"]) -> None:
+    def __init__(self, embedder: "Network", output: Literal["features", "vectors"]) -> None:
         super().__init__()
         self.embedder, self.output = embedder, output
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         features = self.embedder.pool(self.embedder.backbone(images))
-        return features if self.output == "features" else self.embedder.embed_features(features)
+        return features if self.output == "features" else cast("Embedder", self.embedder).embed_features(features)
 
 
-def export_onnx(embedder: "Embedder", path: Path, output: Literal["features", "vectors"]) -> None:
+def export_onnx(embedder: "Network", path: Path, output: Literal["features", "vectors"]) -> None:
     """Write the ONNX graph from images (N, 3, size, size) to pooled features (N, channels) or unit vectors (N, dim)."""
     size = embedder.preprocessing.size
     example = torch.zeros(2, 3, size, size, device=embedder.device)
@@ -49,7 +52,7 @@ def export_onnx(embedder: "Embedder", path: Path, output: Literal["features", "v
         noisy.setLevel(level)
 
 
-def cached_graph(embedder: "Embedder") -> Path:
+def cached_graph(embedder: "Network") -> Path:
     """Return the exported graph of the pooled features, kept in the cache by the weights' digest."""
     path = cache_folder() / "onnx" / f"{embedder.feature_fingerprint()}.onnx"
     if not path.is_file():

@@ -24,7 +24,10 @@ from tophit.models.onnx_export import cached_graph
 from tophit.progress import Progress
 
 if TYPE_CHECKING:
+    from tophit.models.cut import Trunk
     from tophit.models.embedder import Embedder
+
+    Network = Embedder | Trunk  # what a runtime runs
 
 BATCH = 64  # default number of images at a time
 _WORTH_CHOOSING = 500  # images; below this, exporting and measuring cost more than they save
@@ -53,7 +56,7 @@ class Features:
 
 def features_of(
     runtime: Runtime,
-    embedder: "Embedder",
+    embedder: "Network",
     sources: Sequence[PictureSource],
     batches: Iterable[Sequence[int]] | int = BATCH,
     workers: int = 0,
@@ -71,7 +74,7 @@ def features_of(
 
 
 def choose_runtime(
-    embedder: "Embedder", images: int, batch: int = BATCH, runtime: str | None = None, precision: str = "fp32"
+    embedder: "Network", images: int, batch: int = BATCH, runtime: str | None = None, precision: str = "fp32"
 ) -> Runtime:
     """Return the runtime for a number of images in batches of a given size: the one named, or else the fastest.
 
@@ -90,7 +93,7 @@ def choose_runtime(
     return build_runtime(runtime, embedder, precision)
 
 
-def build_runtime(name: str, embedder: "Embedder", precision: str = "fp32") -> Runtime:
+def build_runtime(name: str, embedder: "Network", precision: str = "fp32") -> Runtime:
     """Return the named runtime in a precision; raise if it is not installed or can't compute in that precision."""
     if name not in _RUNTIMES:
         raise UsageError(f"There is no runtime '{name}'; choices: {', '.join(_RUNTIMES)}.")
@@ -131,7 +134,7 @@ def _installed(packages: tuple[str, ...]) -> bool:
 class TorchRuntime:
     """Eager torch, channels last, on the embedder's device."""
 
-    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+    def __init__(self, embedder: "Network", precision: str = "fp32") -> None:
         self.name = "torch" if precision == "fp32" else f"torch-{precision}"
         self.embedder = embedder.eval()
         self.reduced = precision == "bf16"
@@ -151,7 +154,7 @@ class TorchRuntime:
 class ContiguousRuntime(TorchRuntime):
     """Eager torch in its default layout, faster for some networks and small batches. It holds a copy of the weights."""
 
-    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+    def __init__(self, embedder: "Network", precision: str = "fp32") -> None:
         copy = deepcopy(embedder)
         super().__init__(copy.to(memory_format=torch.contiguous_format), precision)  # pyright: ignore[reportCallIssue]
         self.name = self.name.replace("torch", "torch-contiguous")
@@ -164,7 +167,7 @@ class ContiguousRuntime(TorchRuntime):
 class CompiledRuntime(TorchRuntime):
     """``torch.compile``; it needs a C++ compiler and takes a minute or more at the first batch."""
 
-    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+    def __init__(self, embedder: "Network", precision: str = "fp32") -> None:
         super().__init__(embedder, precision)
         self.name = self.name.replace("torch", "compiled")
         self.compiled = torch.compile(embedder.features, dynamic=True)
@@ -179,7 +182,7 @@ class OnnxRuntime:
 
     name = "onnxruntime"
 
-    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+    def __init__(self, embedder: "Network", precision: str = "fp32") -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -196,7 +199,7 @@ class OnnxRuntime:
 class OpenVinoRuntime:
     """OpenVINO on the CPU, running the same graph; by default it would use less precision than float32."""
 
-    def __init__(self, embedder: "Embedder", precision: str = "fp32") -> None:
+    def __init__(self, embedder: "Network", precision: str = "fp32") -> None:
         import openvino
 
         self.name = "openvino" if precision == "fp32" else f"openvino-{precision}"
@@ -230,7 +233,7 @@ _MOST_SECONDS = 6.0  # per runtime: a slow one gets fewer rounds
 _MARGIN = 0.9  # a later runtime must take less than this share of an earlier one's time, or noise would decide
 
 
-def fastest_runtime(embedder: "Embedder", batch: int, precision: str = "fp32") -> str:
+def fastest_runtime(embedder: "Network", batch: int, precision: str = "fp32") -> str:
     """Return the name of the fastest available runtime: the remembered one, or else by measuring for some seconds."""
     names = runtimes_at_hand(precision)
     if len(names) == 1:
@@ -254,7 +257,7 @@ def choose(seconds: dict[str, float]) -> str:
     return best
 
 
-def measure_runtimes(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, float]:
+def measure_runtimes(embedder: "Network", batch: int, precision: str, names: list[str]) -> dict[str, float]:
     """Return each runtime's median seconds per image, not counting the first batch."""
     count, size = min(batch, _MOST_IMAGES), embedder.preprocessing.size
     images = np.random.default_rng(0).normal(size=(count, 3, size, size)).astype(np.float32)
@@ -271,8 +274,8 @@ def measure_runtimes(embedder: "Embedder", batch: int, precision: str, names: li
     return seconds
 
 
-def _key(embedder: "Embedder", batch: int, precision: str, names: list[str]) -> dict[str, Any]:
-    architecture = {k: v for k, v in embedder.architecture.items() if k in ("backbone", "pooling", "config")}
+def _key(embedder: "Network", batch: int, precision: str, names: list[str]) -> dict[str, Any]:
+    architecture = {k: v for k, v in embedder.architecture.items() if k in ("backbone", "pooling", "config", "stages")}
     return {
         "machine": [platform.machine(), _processor(), os.cpu_count(), torch.get_num_threads()],
         "model": architecture,

@@ -1,10 +1,11 @@
 """A small convolutional net for small images, to train from scratch on a CPU."""
 
-import torch
 from torch import nn
 
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, register_backbone
+from tophit.models.backbones import Backbone, Stage, register_backbone
+
+_LAYERS_A_BLOCK = 4
 
 
 class SmallNet(Backbone):
@@ -26,9 +27,10 @@ class SmallNet(Backbone):
             inputs = width
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the feature map after the last block."""
-        return self.layers(x)
+    def stages(self) -> list[Stage]:
+        """Return the blocks."""
+        blocks = [self.layers[i : i + _LAYERS_A_BLOCK] for i in range(0, len(self.layers), _LAYERS_A_BLOCK)]
+        return [Stage(f"block {number}", block, (block,)) for number, block in enumerate(blocks, 1)]
 
 
 @register_backbone("small", Preprocessing(size=64, crop=1.0))

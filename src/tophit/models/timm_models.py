@@ -3,11 +3,32 @@
 from typing import Any
 
 import torch
+from torch import nn
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, import_library, inside_model, register_backbone, unreachable
+from tophit.models.backbones import (
+    Backbone,
+    BackboneSpec,
+    Stage,
+    import_library,
+    inside_model,
+    joined,
+    register_backbone,
+    unreachable,
+    unrolled,
+)
 from tophit.models.weights import State, offline
+
+_HEADS = (
+    "global_pool",
+    "avgpool",
+    "head",
+    "fc",
+    "classifier",
+    "flatten",
+    "dropout",
+)  # names of what follows the features
 
 
 class TimmBackbone(Backbone):
@@ -23,7 +44,26 @@ class TimmBackbone(Backbone):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images to a feature map (N, channels, h, w) or tokens (N, T, channels)."""
-        y = self.model.forward_features(x)
+        return self._channels_first(self.model.forward_features(x))
+
+    def stages(self) -> list[Stage]:
+        """Return a transformer's embedding and blocks; of other networks the children, which timm names in order."""
+        model = self.model
+        if all(hasattr(model, name) for name in ("patch_embed", "_pos_embed", "blocks", "norm")):
+            stages = [Stage("embeddings", self._tokens, ())]
+            stages += [*unrolled("blocks", model.blocks), *unrolled("norm", model.norm)]
+        else:
+            children = [each for each in model.named_children() if not each[0].startswith(_HEADS)]
+            stages = [stage for name, child in children for stage in unrolled(name, child)]
+        return joined([*stages, Stage("channels first", self._channels_first, ())])
+
+    def _tokens(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.model._pos_embed(self.model.patch_embed(x))
+        for name in ("patch_drop", "norm_pre"):
+            x = getattr(self.model, name, nn.Identity())(x)
+        return x
+
+    def _channels_first(self, y: torch.Tensor) -> torch.Tensor:
         return y.permute(0, 3, 1, 2) if y.ndim == 4 and self.channels_come_last else y
 
 

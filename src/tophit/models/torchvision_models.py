@@ -8,7 +8,7 @@ from torch import nn
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import Backbone, BackboneSpec, import_library, register_backbone
+from tophit.models.backbones import Backbone, BackboneSpec, Stage, import_library, joined, register_backbone, unrolled
 from tophit.models.weights import PublishedFile, State
 
 _HEADS = ("avgpool", "flatten", "dropout", "fc", "classifier", "head", "heads")
@@ -32,11 +32,10 @@ class TorchvisionBackbone(Backbone):
             ) from error
         self.train()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map images to a feature map (N, channels, h, w)."""
-        for child in self.children():
-            x = child(x)
-        return torch.relu(x) if self.relu_last else x
+    def stages(self) -> list[Stage]:
+        """Return the children in order, and the blocks of those that are sequences."""
+        stages = [stage for name, child in self.named_children() for stage in unrolled(name, child)]
+        return joined([*stages, Stage("relu", torch.relu, ())] if self.relu_last else stages)
 
 
 def trunk(model: nn.Module) -> OrderedDict[str, nn.Module]:

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from rich.console import Console
@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from tophit.errors import TophitError
 from tophit.files import cache_folder, replace_file
+from tophit.models.foreign_weights import read_caffe, read_tensorflow_js
 from tophit.progress import Progress, TerminalView
 
 State = dict[str, torch.Tensor]
@@ -28,10 +29,11 @@ _TIMEOUT = 30.0  # seconds without receiving a byte
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file of weights on the web. ``sha256`` is the digest or its first digits, as the publisher states them."""
+    """A file of weights on the web. ``digest`` is what the publisher states, or its first digits."""
 
     url: str
-    sha256: str
+    digest: str
+    algorithm: Literal["sha256", "sha1"] = "sha256"
 
     @property
     def name(self) -> str:
@@ -50,10 +52,17 @@ class PublishedFile:
 
 
 def read_weights(path: str) -> State:
-    """Read tensors from a safetensors file, or from a PyTorch file without unpickling anything else."""
+    """Read tensors from a file of safetensors, Caffe or TensorFlow.js, or of PyTorch without unpickling anything else.
+
+    A PyTorch file may have any name; the others end with ``.safetensors``, ``.caffemodel`` and ``.json``.
+    """
     try:
         if path.endswith(".safetensors"):
             return load_file(path)
+        if path.endswith(".caffemodel"):
+            return read_caffe(Path(path))
+        if path.endswith(".json"):
+            return read_tensorflow_js(Path(path))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about pickle protocols: a file that can't be loaded raises
             return _only_tensors(torch.load(path, map_location="cpu", weights_only=True))
@@ -61,7 +70,8 @@ def read_weights(path: str) -> State:
         raise TophitError(f"There is no weights file '{path}'.") from None
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise TophitError(
-            f"'{path}' does not hold plain tensors (safetensors, or a PyTorch state dict): {error}"
+            f"'{path}' does not hold plain tensors (safetensors, a PyTorch state dict, a Caffe net, or a model.json of "
+            f"TensorFlow.js): {error}"
         ) from error
 
 
@@ -115,15 +125,12 @@ def _download(file: PublishedFile, path: Path, progress: Progress | None) -> Non
 
 
 def _check(path: Path, file: PublishedFile) -> None:
-    digest = hashlib.sha256()
     with path.open("rb") as content:
-        while block := content.read(_BLOCK):
-            digest.update(block)
-    if not digest.hexdigest().startswith(file.sha256):
+        found = hashlib.file_digest(content, file.algorithm).hexdigest()
+    if not found.startswith(file.digest):
         where = f"{path} is not the published file" if path == file.path else f"{file.url} returned a different file"
-        raise TophitError(
-            f"{where}: its SHA-256 starts with {digest.hexdigest()[: len(file.sha256)]}, not with {file.sha256}."
-        )
+        name = {"sha256": "SHA-256", "sha1": "SHA-1"}[file.algorithm]
+        raise TophitError(f"{where}: its {name} starts with {found[: len(file.digest)]}, not with {file.digest}.")
 
 
 def _how_to_help(file: PublishedFile, reason: str) -> str:

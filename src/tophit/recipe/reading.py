@@ -1,6 +1,7 @@
 """From a YAML file and the command line's overrides to a checked recipe; every mistake is reported with its path."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -28,9 +29,16 @@ def read_recipe(
         _section_of(fields, ["data"], "data.manifest").setdefault("manifest", REQUIRED)
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
-    for override in overrides:
-        _apply(fields, override)
+    fields = apply_overrides(fields, overrides)
     return make_recipe(fields, "the command line" if source is None else str(source))
+
+
+def apply_overrides(fields: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Return nested fields with overrides such as ``loss.alpha=2`` applied; the given ones stay as they are."""
+    changed = deepcopy(dict(fields))
+    for override in overrides:
+        _apply(changed, override)
+    return changed
 
 
 def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:

@@ -6,6 +6,7 @@ many recipes, each made of a base and one choice from every part.
 """
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from functools import cache
 from importlib.resources import files
 from itertools import product
@@ -22,6 +23,7 @@ _BASE = "base"  # a built-in file of this name is for others to build on, not to
 _DEEPEST = 8
 
 
+@cache
 def shipped_files() -> dict[str, Any]:
     """Return the built-in recipe files by name: ``head``, or ``pnp/sop`` for a paper's."""
     root = files("tophit") / "recipes"
@@ -36,6 +38,7 @@ def shipped_files() -> dict[str, Any]:
     return dict(sorted(found.items()))
 
 
+@cache
 def shipped_variants() -> dict[str, tuple[Any, str]]:
     """Return the file and variant of every built-in variant, by names such as ``mpa/cub200-dw``."""
     return {
@@ -113,7 +116,7 @@ def _place_of(base: str, path: Any) -> Any:
 
 def _load(path: Any) -> dict[str, Any]:
     try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        fields = deepcopy(_parsed(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not YAML: {error}") from error
     if fields is None:
@@ -121,6 +124,12 @@ def _load(path: Any) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise UsageError(f"{path} must hold sections such as 'data:' and 'loss:', not a {type(fields).__name__}.")
     return fields
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """Return the value of a YAML text; a paper's recipe is read for every row of its table."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

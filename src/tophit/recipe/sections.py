@@ -84,6 +84,12 @@ class Data(Section):
         description="Cache decoded training images (for 'all'): in memory, or on disk for later runs too.",
     )
     cache_gb: float = Field(default=4.0, gt=0, description="Size limit of the cache of decoded images, in gigabytes.")
+    activations: Literal["float16", "float32"] = Field(
+        default="float16", description="How the activations before the cut are kept on disk (for 'last')."
+    )
+    activations_gb: float = Field(
+        default=20.0, gt=0, description="Most gigabytes of activations that a run may need (for 'last')."
+    )
 
 
 class Embedder(Section):
@@ -91,32 +97,40 @@ class Embedder(Section):
 
     backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
-        description="The network: efficientnet-lite0 to lite2, googlenet, bn-inception, resnet50, densenet201, small; "
-        "timm/NAME, torchvision/NAME or hf/NAME if that library is installed. For a feature file: features/LENGTH, "
-        "set automatically.",
+        description="The network: efficientnet-lite0 to lite2, googlenet (the original), googlenet-bn, bn-inception, "
+        "resnet50, resnet50-v1, densenet201, small; timm/NAME, torchvision/NAME or hf/NAME if that library is "
+        "installed. For a feature file: features/LENGTH, set automatically.",
     )
     weights: str = Field(
         default="pretrained",
-        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth).",
+        description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth, "
+        ".caffemodel, model.json of TensorFlow.js).",
     )
     pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
         default="average",
         description="From a feature map to one vector; cls takes a transformer's class token.",
     )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
-    learn_p: bool = Field(default=False, description="Learn p too, at the head's rate (for gem and 'all').")
+    learn_p: bool = Field(default=False, description="Learn p too, at the head's rate (for gem; not for 'head').")
     levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
     layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
     dim: int | None = Field(default=128, ge=1, description="Length of the vectors; null: as long as the pooled vector.")
-    trainable: Literal["head", "all"] = Field(
+    trainable: Literal["head", "last", "all"] = Field(
         default="head",
-        description="'head' trains on the frozen backbone's cached features, in seconds; 'all' trains everything.",
+        description="'head' trains on the frozen backbone's cached features, in seconds; 'last' also the backbone's "
+        "last stages, on cached activations of those before them, in minutes; 'all' trains everything.",
+    )
+    last: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many last stages (blocks) of the backbone learn (for 'last'); null: those with half of its "
+        "weights.",
     )
     freeze_batch_norm: bool = Field(
-        default=True, description="Keep BatchNorm's statistics as they were loaded (for 'all')."
+        default=True, description="Keep BatchNorm's statistics as they were loaded (not for 'head')."
     )
     freeze_batch_norm_weights: bool = Field(
-        default=False, description="Keep BatchNorm's scale and shift as they were loaded too (for 'all')."
+        default=False, description="Keep BatchNorm's scale and shift as they were loaded too (not for 'head')."
     )
     size: int | None = Field(
         default=None, ge=8, description="Side of the square input in pixels; default: the backbone's."
@@ -131,10 +145,10 @@ class Embedder(Section):
     @field_validator("trainable")
     @classmethod
     def _something_learns(cls, value: str, info: ValidationInfo) -> str:
-        if info.data.get("learn_p") and (info.data.get("pooling") != "gem" or value != "all"):
-            raise ValueError("learn_p needs pooling: gem and trainable: all")
+        if info.data.get("learn_p") and (info.data.get("pooling") != "gem" or value == "head"):
+            raise ValueError("learn_p needs pooling: gem and trainable: last or all")
         if value == "head" and info.data.get("dim", 1) is None:
-            raise ValueError("Without dim there is no head to train; set dim, or trainable: all")
+            raise ValueError("Without dim there is no head to train; set dim, or trainable: last or all")
         return value
 
 
@@ -147,21 +161,32 @@ class Memory(Section):
 
 
 class Augment(Section):
-    """Random views of training images, where the whole network learns."""
+    """Random views of training images, where more than the head learns."""
+
+    views: int = Field(
+        default=4,
+        ge=0,
+        description="How many random views of each image are computed once and learned from in turn (for 'last'); 0: "
+        "the plain view only.",
+    )
 
     crop: Literal["view", "random", "random-resized"] = Field(
         default="view",
-        description="What a view shows (for 'all'): 'view' a share of the evaluation view, 'random' a window of the "
+        description="What a view shows: 'view' a share of the evaluation view, 'random' a window of the "
         "input's size anywhere, 'random-resized' a share of the picture with varying aspect ratio.",
     )
     scale: tuple[float, float] = Field(
         default=(0.6, 1.0),
-        description="Range of the crop's share of the area (for 'all'; view and random-resized).",
+        description="Range of the crop's share of the area (for view and random-resized).",
     )
     ratio: tuple[float, float] = Field(
-        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width / height (for 'all')."
+        default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width / height."
     )
-    flip: bool = Field(default=True, description="Mirror half of the pictures (for 'all').")
+    flip: bool = Field(default=True, description="Mirror half of the pictures.")
+
+    def of_views(self) -> dict[str, Any]:
+        """Return the fields that say how a view is drawn."""
+        return self.model_dump(exclude={"views"})
 
     @field_validator("ratio")
     @classmethod
@@ -215,6 +240,13 @@ class Optimizer(Section):
         lt=1,
         description="Decay of a moving average of the weights, which is evaluated and saved instead; 0: no average.",
     )
+    layer_decay: float = Field(
+        default=1.0,
+        gt=0,
+        le=1,
+        description="Factor on the rate of each stage of the backbone relative to the stage after it; the last one "
+        "learns at backbone.lr.",
+    )
     backbone: BackboneGroup = BackboneGroup()
     head: HeadGroup = HeadGroup()
     proxies: ProxyGroup = ProxyGroup()
@@ -232,7 +264,13 @@ class Schedule(Section):
 
     epochs: int = Field(default=20, ge=1, description="Passes over the training images.")
     warmup_epochs: int = Field(
-        default=1, ge=0, description="First epochs in which only head and proxies learn (for 'all')."
+        default=1, ge=0, description="First epochs in which only head and proxies learn (not for 'head')."
+    )
+    unfreeze_epochs: int = Field(
+        default=0,
+        ge=0,
+        description="After the warm-up only the backbone's last stage learns, and one more stage every so many epochs; "
+        "0: all at once.",
     )
     decay: Literal["none", "cosine", "step", "multi-step"] = Field(
         default="cosine",
@@ -292,10 +330,18 @@ class Paper(Section):
         description="Metrics in percent, as printed; small/recall@1 is recall@1 on the test set named small. "
         "dists@intra and dists@inter are cosine distances, not percent. A run measures all that are named here.",
     )
+    columns: tuple[str, ...] = Field(
+        default=(), description="Further columns of the table, to be measured though the paper has no number for them."
+    )
 
-    @field_validator("metrics")
+    @property
+    def measured(self) -> list[str]:
+        """All metrics that a run is to measure."""
+        return list(dict.fromkeys((*self.metrics, *self.columns)))
+
+    @field_validator("metrics", "columns")
     @classmethod
-    def _known(cls, value: dict[str, float]) -> dict[str, float]:
+    def _known(cls, value: Any) -> Any:
         for name in value:
             if name not in (*CLUSTERING, *SPREAD):
                 _metric(name.rpartition("/")[2])

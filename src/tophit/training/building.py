@@ -115,6 +115,8 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
     parts = RunParts(
         embed=embed_for(loss, source),
         embed_unit=source.embed,
+        features=source.pooled,
+        head=embedder.embed_features,
         loss=loss,
         make_optimizer=partial(make_optimizer, recipe, embedder),
         make_loss=lambda name: _another_loss(recipe, name, source.classes, embedder),
@@ -123,6 +125,7 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
         memory=_memory(recipe),
         classes=source.classes,
         dim=embedder.dim,
+        channels=embedder.backbone.channels,
         device=embedder.device,
         stepper=stepper,
     )

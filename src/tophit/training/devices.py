@@ -66,7 +66,7 @@ def check_chunks(recipe: Recipe) -> None:
 
 
 def _check_batch_norm(recipe: Recipe, reason: str, where: str = "") -> None:
-    if recipe.embedder.trainable == "all" and not recipe.embedder.freeze_batch_norm:
+    if recipe.embedder.trainable != "head" and not recipe.embedder.freeze_batch_norm:
         raise UsageError(
             f"{where}BatchNorm in training mode needs the whole batch at once ({reason}); "
             "set embedder.freeze_batch_norm to true."

@@ -94,18 +94,18 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
 
 def wanted_metrics(recipe: Recipe) -> list[str]:
     """Return the retrieval metrics on all test images that the recipe and its paper name."""
-    named = [name for name in recipe.paper.metrics if "/" not in name and name not in (*CLUSTERING, *SPREAD)]
+    named = [name for name in recipe.paper.measured if "/" not in name and name not in (*CLUSTERING, *SPREAD)]
     return list(dict.fromkeys([recipe.evaluation.metric, *named]))
 
 
 def wanted_of_sets(recipe: Recipe) -> list[str]:
     """Return the metrics that the recipe's paper names for named test sets: recall@5 of small/recall@5."""
-    return list(dict.fromkeys(name.rpartition("/")[2] for name in recipe.paper.metrics if "/" in name))
+    return list(dict.fromkeys(name.rpartition("/")[2] for name in recipe.paper.measured if "/" in name))
 
 
 def wanted_clusters(recipe: Recipe) -> str | None:
     """Return the column that clusters are measured against: the recipe's, or the label if its paper has clusters."""
-    if recipe.evaluation.clusters is None and any(name in recipe.paper.metrics for name in CLUSTERING):
+    if recipe.evaluation.clusters is None and any(name in recipe.paper.measured for name in CLUSTERING):
         return "label"
     return recipe.evaluation.clusters
 

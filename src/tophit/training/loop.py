@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from tophit import interrupts
 from tophit.data.dataset import explained
@@ -22,6 +21,7 @@ from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
 from tophit.progress import View
 from tophit.recipe import Recipe
+from tophit.training.activation_source import ActivationSource
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
@@ -34,13 +34,14 @@ from tophit.training.evaluate import (
     wanted_metrics,
     wanted_of_sets,
 )
+from tophit.training.learning import Learning
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
 from tophit.training.paper import beside_paper
 from tophit.training.proxies import count_centres, save_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
-from tophit.training.sources import BadImages, FeatureSource, ImageSource, shared_embeddings
+from tophit.training.sources import BadImages, FeatureSource, ImageSource, Source, shared_embeddings
 from tophit.training.suited_batches import size_note
 from tophit.wording import counted
 
@@ -97,15 +98,14 @@ class _Training:
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
-        if note := size_note(recipe, self.source.labels.tolist()):
+        if note := size_note(recipe, self.rows.train.labels):
             view.note(note)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
-        learned = self.embedder if self.embedder.trained == "all" else self.embedder.head
-        self.average = WeightAverage(learned, recipe.optimizer.ema) if recipe.optimizer.ema else None
+        self.learning = Learning(recipe, self.embedder)
+        self.average = WeightAverage(self.learning.weights(), recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
-        self.backbone_learns: bool | None = None
         log_bytes = self._restore()
         self.log: Log | None = None
         if self.first:
@@ -132,12 +132,15 @@ class _Training:
                 "epoch on two of them: --set data.validation_share=0.5"
             )
 
-    def _make_source(self, train: Manifest) -> FeatureSource | ImageSource:
+    def _make_source(self, train: Manifest) -> Source:
         deal = partial(make_sampler, self.recipe)
+        shared = self.embedder, train, self.selection, self.bad
+        if self.recipe.embedder.trainable == "last":
+            return ActivationSource(self.recipe, *shared, self.view, self.stepper, deal)
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(self.embedder, train, self.selection, self.bad, progress, self.stepper, deal)
-        return ImageSource(self.recipe, self.embedder, train, self.selection, self.bad, self.stepper, deal)
+            return FeatureSource(*shared, progress, self.stepper, deal)
+        return ImageSource(self.recipe, *shared, self.stepper, deal)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
@@ -183,7 +186,7 @@ class _Training:
 
     def _learn_epoch(self, stop: interrupts.Stop) -> None:
         position = self.position
-        self._set_modes()
+        self.learning.begin_epoch(position.epoch)
         self.method.begin_epoch(position.epoch)
         for batch in self.source.batches(position.epoch, position.batch):
             self.stepper.stop_asked = stop.asked
@@ -254,21 +257,6 @@ class _Training:
         found = self.run.checkpoint_path.is_file()
         return f"The last good checkpoint is in {self.run.folder}." if found else "There is no checkpoint yet."
 
-    def _set_modes(self) -> None:
-        """Freeze what must not learn in this epoch: the backbone in warm-up or under a head, BatchNorm's statistics."""
-        recipe = self.recipe
-        learns = recipe.embedder.trainable == "all" and self.position.epoch >= recipe.schedule.warmup_epochs
-        if self.embedder.training and learns == self.backbone_learns:
-            return  # unchanged: avoids setting hundreds of modules again for an epoch of a few steps
-        self.backbone_learns = learns
-        self.embedder.backbone.requires_grad_(learns)
-        self.embedder.train()
-        for module in self.embedder.backbone.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                if not learns or recipe.embedder.freeze_batch_norm:
-                    module.eval()
-                module.requires_grad_(learns and not recipe.embedder.freeze_batch_norm_weights)
-
     def _evaluate(self) -> None:
         """Measure on the selection classes, and keep the embedder if it is the best so far (or there are none)."""
         position = self.position
@@ -335,7 +323,7 @@ class _Training:
             found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
             if metrics_name == "test":
                 found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
-                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.metrics)
+                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.measured)
                 found |= self._of_named_sets(vectors, rows)
                 found |= beside_paper(self.recipe, self.rows.whole, found)
                 if self.recipe.evaluation.per_query:
@@ -360,7 +348,7 @@ class _Training:
             return
         self.position.seconds = self._seconds()
         self.position.bad = self.bad.reasons
-        learned = _learned_state(self.embedder)
+        learned = self.learning.state()
         if not all(bool(value.isfinite().all()) for value in learned.values()):
             raise TophitError(
                 f"The weights became infinite or NaN at step {self.position.step}: training diverged; lower the "
@@ -392,7 +380,12 @@ class _Training:
                 "began, so it can't be continued; restore them, or start a new run."
             )
         self.position = _Position(**state["position"])
-        self.embedder.load_state_dict(state["embedder"], strict=False)
+        fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
+        if fit.unexpected_keys or (fit.missing_keys and self.embedder.trained == "all"):
+            raise TophitError(
+                f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
+                f"{(fit.unexpected_keys or fit.missing_keys)[0]} does not belong to both."
+            )
         self.method.load_state_dict(state["method"])
         self.stepper.load_state_dict(state["engine"])
         if self.average is not None:
@@ -402,9 +395,3 @@ class _Training:
             torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
         self.bad.reasons = dict(self.position.bad)
         return state["log_bytes"]
-
-
-def _learned_state(embedder: Embedder) -> dict[str, torch.Tensor]:
-    """Return the weights that training changes: a frozen backbone is rebuilt from the recipe."""
-    state = embedder.state_dict()
-    return {k: v for k, v in state.items() if embedder.trained == "all" or not k.startswith("backbone.")}

@@ -1,24 +1,26 @@
 """How weights are updated: the optimizer of a recipe, its learning rates, and a moving average of the weights."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
 
+from tophit.models.cut import stage_tensors
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe
 from tophit.recipe.sections import Schedule
+from tophit.training.learning import frozen_count
 
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
-    """Return the optimizer with the groups backbone (if it is trainable), head and the loss's own parameters."""
+    """Return the optimizer with the groups backbone (what learns of it), head and the loss's own parameters."""
     head = nn.ModuleList([embedder.head, embedder.pooling])  # a pooling's learned power uses the head's rate
     sections = [(head, recipe.optimizer.head), (loss, recipe.optimizer.proxies)]
-    if recipe.embedder.trainable == "all":
-        sections.insert(0, (embedder.backbone, recipe.optimizer.backbone))  # type: ignore[arg-type]
-    groups = [
+    groups: list[dict[str, Any]] = _backbone_groups(recipe, embedder)
+    groups += [
         {"params": list(module.parameters()), "lr": settings.lr, "weight_decay": settings.weight_decay}
         for module, settings in sections
     ]
@@ -26,6 +28,26 @@ def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch
         return torch.optim.SGD(groups, momentum=recipe.optimizer.momentum)
     kind = torch.optim.Adam if recipe.optimizer.name == "adam" else torch.optim.AdamW
     return kind(groups, betas=recipe.optimizer.betas, eps=recipe.optimizer.eps)
+
+
+def _backbone_groups(recipe: Recipe, embedder: Embedder) -> list[dict[str, Any]]:
+    """Return one group of the backbone's weights that learn, or one for each stage if their rates differ."""
+    if recipe.embedder.trainable == "head":
+        return []
+    settings, decay = recipe.optimizer.backbone, recipe.optimizer.layer_decay
+    stages = stage_tensors(embedder.backbone)[frozen_count(recipe, embedder) :]
+    owner = {id(tensor): number for number, stage in enumerate(stages) for tensor in stage.values()}
+    learned = [weights for weights in embedder.backbone.parameters() if id(weights) in owner]
+    if decay == 1:
+        return [{"params": learned, "lr": settings.lr, "weight_decay": settings.weight_decay}]
+    return [
+        {
+            "params": [weights for weights in learned if owner[id(weights)] == number],
+            "lr": settings.lr * decay ** (len(stages) - 1 - number),
+            "weight_decay": settings.weight_decay,
+        }
+        for number in range(len(stages))
+    ]
 
 
 def learning_rate_factor(decay: str, progress: float) -> float:
@@ -57,9 +79,9 @@ class WeightAverage:
     Buffers, such as BatchNorm's statistics, are not averaged: those of the network are used.
     """
 
-    def __init__(self, module: nn.Module, decay: float) -> None:
+    def __init__(self, weights: Iterable[torch.Tensor], decay: float) -> None:
         self.decay = decay
-        self._weights: list[torch.Tensor] = list(module.parameters())
+        self._weights = list(weights)
         self.average = [weight.detach().clone() for weight in self._weights]
 
     @torch.no_grad()
@@ -69,7 +91,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the average into the module, for evaluating and saving, and restore the weights afterwards."""
+        """Put the average into the weights' place, for evaluating and saving, and restore the weights afterwards."""
         weights = [weight.detach().clone() for weight in self._weights]
         self._fill(self.average)
         try:

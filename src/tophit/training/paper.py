@@ -31,7 +31,7 @@ def beside_paper(recipe: Recipe, whole: Manifest, result: Mapping[str, Any]) -> 
     of_sets = {f"{part}/{name}": v for part, values in result["test_sets"].items() for name, v in values.items()}
     ours = {**result["test"], **of_sets}
     metrics = {
-        metric: {"paper": value, "ours": _as_printed(metric, ours[metric]) if metric in ours else None}
+        metric: {"paper": value, "ours": as_printed(metric, ours[metric]) if metric in ours else None}
         for metric, value in paper.metrics.items()
     }
     differences = {} if shipped is None else set_up_differences(recipe, shipped)
@@ -52,7 +52,7 @@ def set_up_differences(recipe: Recipe, shipped: Recipe) -> dict[str, dict[str, A
     }
 
 
-def _as_printed(metric: str, value: float) -> float:
+def as_printed(metric: str, value: float) -> float:
     """Return a metric as papers print it: in percent, but distances as they are."""
     return value if metric in SPREAD else 100 * value
 
@@ -67,7 +67,7 @@ def _not_the_papers_data(recipe: Recipe, shipped: Recipe | None, whole: Manifest
     if shipped is None:
         return None
     fields = ["data.validation_share", "data.merge_classes"]
-    fields += ["evaluation.protocol"] if any("/" in name for name in recipe.paper.metrics) else []
+    fields += ["evaluation.protocol"] if any("/" in name for name in recipe.paper.measured) else []
     ours, theirs = recipe.model_dump(), shipped.model_dump()
     different = [path for path in fields if _field(ours, path) != _field(theirs, path)]
     phrases = [f"{path} is {_field(ours, path)} instead of {_field(theirs, path)}" for path in different]

@@ -15,6 +15,8 @@ from tophit.data.manifest import ImageRow, Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_text
+from tophit.models.backbones import renamed
+from tophit.models.embedder import saved_weights
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
 from tophit.training.run_rows import data_of
@@ -71,8 +73,17 @@ class Run:
         return self.folder / "per_query.npz"
 
     def recipe(self) -> Recipe:
-        """Return the run's recipe."""
-        return read_recipe(self.recipe_path)
+        """Return the run's recipe; a backbone that was renamed since the run began has its name of today."""
+        recipe = read_recipe(self.recipe_path)
+        backbone = renamed(recipe.embedder.backbone, self._backbone_weights)
+        embedder = recipe.embedder.model_copy(update={"backbone": backbone})
+        return recipe.model_copy(update={"embedder": embedder})
+
+    def _backbone_weights(self) -> set[str]:
+        """Return the names of the weights of the run's backbone, as far as it saved them."""
+        checkpoint = None if self.best.is_dir() else self.load_checkpoint()
+        learned = checkpoint["embedder"] if checkpoint else ()
+        return saved_weights(self.best) | {name.removeprefix("backbone.") for name in learned}
 
     def result(self) -> dict[str, Any] | None:
         """Return the result of a finished run, or None if it has not finished."""

@@ -3,6 +3,7 @@
 All processes embed rows together: each embeds a block, and all get the whole result, the same as from one process.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
@@ -70,6 +71,10 @@ class Source(Protocol):
         """Map a batch's inputs to embeddings that are not normalised."""
         ...
 
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to pooled features, which the head takes."""
+        ...
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows with the current embedder."""
         ...
@@ -96,8 +101,49 @@ def is_stream(sampler: BatchSampler) -> bool:
     return getattr(sampler, "is_stream", False)
 
 
-class FeatureSource:
-    """Cached features: a batch is a look-up, so head training takes seconds."""
+class CachedSource(ABC):
+    """What sources have in common whose inputs were computed before training: a batch is a look-up.
+
+    ``good`` are the readable rows of ``train``; a batch's rows are numbers among them.
+    """
+
+    def __init__(
+        self, embedder: Embedder, train: Manifest, good: Sequence[int], stepper: Stepper, make_sampler: MakeSampler
+    ) -> None:
+        self.embedder = embedder
+        self.stepper = stepper
+        self.files = [train.rows[i].path for i in good]
+        names, labels = np.unique(np.asarray([train.rows[i].label for i in good]), return_inverse=True)
+        self.class_names = names.tolist()
+        self.classes = len(names)
+        self.labels = torch.from_numpy(labels).to(embedder.device)
+        self.sampler = make_sampler(labels.tolist())
+
+    @abstractmethod
+    def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
+        """Return the inputs (N, ...) of rows (N,) in an epoch."""
+
+    def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
+        """Yield an epoch's batches from number ``first`` on."""
+        for rows in row_batches(self.sampler, epoch, first):
+            index = torch.as_tensor(rows)
+            if self.stepper.world == 1:
+                yield TrainingBatch(self.inputs(index, epoch), self.labels[index], index)
+            else:
+                own = torch.as_tensor(self.stepper.part_of(rows), dtype=torch.int64)
+                parts = self.stepper.part_sizes(len(rows))
+                yield TrainingBatch(self.inputs(own, epoch), self.labels[index], index, parts)
+
+    def paths(self, rows: torch.Tensor) -> list[Path]:
+        """Return the files of rows of a batch."""
+        return [self.files[row] for row in rows.tolist()]
+
+    def close(self) -> None:  # noqa: B027  (nothing is running)
+        """Do nothing: there are no processes to stop."""
+
+
+class FeatureSource(CachedSource):
+    """Cached features: head training takes seconds."""
 
     def __init__(
         self,
@@ -112,27 +158,13 @@ class FeatureSource:
         features = shared_features(stepper, embedder, train.rows, progress)
         for row, reason in features.bad.items():
             bad.add(train.number(row), reason)
-        self.embedder = embedder
-        self.stepper = stepper
         self.validation = shared_features(stepper, embedder, validation.rows, progress)
-        self.files = [train.rows[i].path for i in features.rows]
         self.features = torch.from_numpy(features.values).to(embedder.device)
-        names, labels = np.unique(np.asarray([train.rows[i].label for i in features.rows]), return_inverse=True)
-        self.class_names = names.tolist()
-        self.classes = len(names)
-        self.labels = torch.from_numpy(labels).to(embedder.device)
-        self.sampler = make_sampler(labels.tolist())
+        super().__init__(embedder, train, features.rows, stepper, make_sampler)
 
-    def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
-        """Yield an epoch's batches of features from number ``first`` on."""
-        for rows in row_batches(self.sampler, epoch, first):
-            index = torch.as_tensor(rows)
-            if self.stepper.world == 1:
-                yield TrainingBatch(self.features[index], self.labels[index], index)
-            else:
-                own = torch.as_tensor(self.stepper.part_of(rows), dtype=torch.int64)
-                parts = self.stepper.part_sizes(len(rows))
-                yield TrainingBatch(self.features[own], self.labels[index], index, parts)
+    def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
+        """Return the features (N, channels) of rows."""
+        return self.features[rows]
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map features (N, channels) to embeddings (N, dim)."""
@@ -142,17 +174,14 @@ class FeatureSource:
         """Map features (N, channels) to the head's output (N, dim), not normalised."""
         return self.embedder.head(inputs)
 
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the features themselves."""
+        return inputs
+
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their features."""
         features = self.validation
         return EmbeddedRows(self.embedder.embed_arrays(features.values), features.rows, features.bad)
-
-    def paths(self, rows: torch.Tensor) -> list[Path]:
-        """Return the files of rows of a batch."""
-        return [self.files[row] for row in rows.tolist()]
-
-    def close(self) -> None:
-        """Do nothing: there are no processes to stop."""
 
 
 class ImageSource:
@@ -174,7 +203,7 @@ class ImageSource:
         self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
-        augmentation = Augmentation(recipe.seed, **recipe.augment.model_dump())
+        augmentation = Augmentation(recipe.seed, **recipe.augment.of_views())
         side = augmentation.least_side(embedder.preprocessing)
         pictures = [(row.path, row.box) for row in train.rows]
         self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
@@ -224,6 +253,10 @@ class ImageSource:
     def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to the head's output (N, dim), not normalised."""
         return self.embedder.head(self.embedder.features(inputs))
+
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map images (N, 3, H, W) to pooled features (N, channels)."""
+        return self.embedder.features(inputs)
 
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""

@@ -61,6 +61,18 @@ def set_named(name: str) -> BenchmarkSet:
     return found
 
 
+def set_of_folder(folder: str | Path, names: Sequence[str]) -> str | None:
+    """Return the set of these names whose files are in a folder, or directly below it; None if there is no such."""
+    for name in names:
+        chosen = set_named(name)
+        try:
+            find_folder(folder, chosen.marker, chosen.title, chosen.archives)
+        except TophitError:
+            continue
+        return name
+    return None
+
+
 _OWN_IMAGES = (
     " To train by this recipe on your own images: --set data.set=null with a folder of class folders, or a manifest "
     "(.csv, .parquet)."

@@ -1,4 +1,7 @@
-"""The parts of THSG besides its equations: networks, random triplets, threshold, buffer, and the collapse check."""
+"""The parts of THSG besides its equations: networks, random triplets, threshold, buffer, and the collapse check.
+
+DAML and HDML use some of them too.
+"""
 
 from collections import deque
 from typing import Any
@@ -6,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+
+from tophit.losses.pairwise.pair_loss import PairLoss
 
 # A class counts as collapsed if its generated samples spread less than this share of its real ones' spread.
 COLLAPSED = 0.1
@@ -60,6 +65,20 @@ def random_triplets(labels: torch.Tensor, generator: torch.Generator | None = No
     n = draws.masked_fill(same, -1).argmax(dim=1)
     anchors = (positive.any(dim=1) & ~same.all(dim=1)).nonzero()[:, 0]
     return torch.stack([anchors, p[anchors], n[anchors]])
+
+
+def loss_of_triplets(loss: nn.Module, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
+    """Return the loss of triplets (3, T) of unit vectors x (N, d), by ``of_triplets`` or else ``indices_tuple``."""
+    if isinstance(loss, PairLoss):
+        return loss.of_triplets(x, labels, triplets)
+    return loss(x, labels, tuple(triplets))
+
+
+def plain_numbers(values: dict[str, Any]) -> dict[str, float | str]:
+    """Return plain numbers, fetched from the device in one transfer."""
+    tensors = {name: value.detach().double() for name, value in values.items() if isinstance(value, torch.Tensor)}
+    fetched = torch.stack(list(tensors.values())).tolist()
+    return {**values, **dict(zip(tensors, fetched, strict=True))}
 
 
 class EpochMean:

@@ -1,0 +1,67 @@
+"""Which weights of an embedder learn in a run, and from which epoch on."""
+
+import torch
+from torch import nn
+
+from tophit.models.cut import frozen_stages, stage_tensors
+from tophit.models.embedder import Embedder
+from tophit.recipe import Recipe
+
+
+def frozen_count(recipe: Recipe, embedder: Embedder) -> int:
+    """Return how many first stages of the backbone never learn in a run."""
+    if recipe.embedder.trainable == "all":
+        return 0
+    if recipe.embedder.trainable == "last":
+        return frozen_stages(embedder.backbone, recipe.embedder.last)
+    return len(embedder.backbone.stages())
+
+
+class Learning:
+    """Freezes what must not learn: stages before the cut, stages whose turn has not come, BatchNorm's statistics."""
+
+    def __init__(self, recipe: Recipe, embedder: Embedder) -> None:
+        self.recipe, self.embedder = recipe, embedder
+        self.stages = stage_tensors(embedder.backbone)
+        self.frozen = frozen_count(recipe, embedder)
+        self._first_now: int | None = None
+
+    def first_stage(self, epoch: int) -> int:
+        """Return the first stage that learns in an epoch: none in warm-up; then all, or one more every few epochs."""
+        schedule, count = self.recipe.schedule, len(self.stages)
+        since = epoch - schedule.warmup_epochs
+        if since < 0:
+            return count
+        if not schedule.unfreeze_epochs:
+            return self.frozen
+        return max(self.frozen, count - 1 - since // schedule.unfreeze_epochs)
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Set what learns in an epoch."""
+        first = self.first_stage(epoch)
+        if self.embedder.training and first == self._first_now:
+            return  # unchanged: avoids setting hundreds of modules again for an epoch of a few steps
+        self._first_now = first
+        still = {id(tensor) for stage in self.stages[:first] for tensor in stage.values()}
+        for weights in self.embedder.backbone.parameters():
+            weights.requires_grad_(id(weights) not in still)
+        self.embedder.train()
+        fields = self.recipe.embedder
+        for module in self.embedder.backbone.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                learns = not any(id(tensor) in still for tensor in module.state_dict(keep_vars=True).values())
+                if not learns or fields.freeze_batch_norm:
+                    module.eval()
+                module.requires_grad_(learns and not fields.freeze_batch_norm_weights)
+
+    def weights(self) -> list[nn.Parameter]:
+        """Return the parameters that learn at some time."""
+        if self.recipe.embedder.trainable == "head":
+            return list(self.embedder.head.parameters())
+        never = {id(tensor) for stage in self.stages[: self.frozen] for tensor in stage.values()}
+        return [weights for weights in self.embedder.parameters() if id(weights) not in never]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Return what training changes of the embedder's state: frozen stages are rebuilt from the recipe."""
+        never = {f"backbone.{name}" for stage in self.stages[: self.frozen] for name in stage}
+        return {name: value for name, value in self.embedder.state_dict().items() if name not in never}
