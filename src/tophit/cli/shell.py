@@ -15,6 +15,7 @@ from tophit.errors import Interrupted, TophitError
 
 _ORDER = [
     "demo",
+    "plan",
     "train",
     "runs",
     "evaluate",
@@ -52,6 +53,11 @@ _STOPPED = "Stopped. Finished work is kept; run the same command again to contin
 _IS_FIRST = os.environ.get("RANK", "0") == "0"  # the first of torchrun's processes; only it prints results
 console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)
+
+
+def is_alone() -> bool:
+    """Return whether this is the only process of a command, so that it may measure before it begins."""
+    return os.environ.get("WORLD_SIZE", "1") == "1"
 
 
 def main() -> None:

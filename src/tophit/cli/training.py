@@ -1,15 +1,18 @@
 """The commands demo, train and runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from tophit.cli.shell import Verbose, app, console
+from tophit.cli.shell import Verbose, app, console, is_alone
 from tophit.errors import UsageError
 from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
+
+if TYPE_CHECKING:
+    from tophit.training import TrainingResult
 
 
 def _recipes_beginning(typed: str) -> list[str]:
@@ -92,6 +95,11 @@ def train(
     assert folder is not None
     if chosen is None and training.Run(folder).result() is not None:
         view.note(f"The run in {folder} is finished; here are its results.")
+    if chosen is not None and is_alone():
+        from tophit.advice import describe_run
+
+        for sentence in describe_run(chosen):
+            view.note(sentence)
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
 
@@ -146,11 +154,13 @@ def _print_recipe_fields(name: str | None, overrides: list[str], data: str | Non
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
 
 
-def _print_result(folder: Path, result: dict[str, Any]) -> None:
+def _print_result(folder: Path, result: "TrainingResult") -> None:
     console.print(
         f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
         highlight=False,
     )
+    for sentence in result.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True)
     if "centres" in result:
         from tophit.training.proxies import describe_centres
 
@@ -169,6 +179,6 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
     if result.get("before"):
         models = {
             "backbone before training": (result["before"], result["before_intervals"]),
-            "trained": (result["test"], result["intervals"]),
+            "kept" if "kept" in result else "trained": (result["test"], result["intervals"]),
         }
         console.print(metrics_table(models))

@@ -13,7 +13,12 @@ from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 from tophit.recipe.reading import problems_in
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
-_OF_EVERY_RUN = {"log": [], "checkpoint": {"keep": 1}, "evaluation": {"before": False, "per_query": True}}
+_OF_EVERY_RUN = {
+    "log": [],
+    "checkpoint": {"keep": 1},
+    # Candidates are compared as trained: a kept backbone would look like a tie.
+    "evaluation": {"before": False, "keep": "trained", "per_query": True},
+}
 _SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
 _PRESETS = files("tophit.compare") / "shipped"
 

@@ -102,6 +102,17 @@ def _file(embedder: Embedder, runtime: Runtime) -> str:
     return f"{embedder.feature_fingerprint()}-{runtime.name}.sqlite"
 
 
+def known_share(embedder: Embedder, rows: Sequence[ImageRow], total: int, folder: Path | None = None) -> float:
+    """Return the share of rows whose features are in the cache of the runtime for ``total`` rows."""
+    path = (folder or _folder()) / _file(embedder, choose_runtime(embedder, total))
+    if not path.is_file():
+        return 0.0
+    keys = [content_key(row) for row in rows]
+    with closing(_Store(path)) as store:
+        known = store.read(key for key in keys if key)
+    return sum(key in known for key in keys) / max(1, len(keys))
+
+
 def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     """Return the features of rows of a feature file, which need no network."""
     name, values = embedder.architecture["backbone"], features_of_rows(rows)

@@ -9,22 +9,38 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import (
+    merged,
+    name_key,
+    name_of_row,
+    read_file,
+    shipped_files,
+    shipped_variants,
+    table_rows,
+)
 from tophit.recipe.sections import CHOSEN, Recipe
 from tophit.registry import did_you_mean, is_known, meant
 
 REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
 
+_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a user names only data
+
 
 def read_recipe(
-    source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None, *, to_explain: bool = False
+    source: str | Path | None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    absent: Mapping[str, Any] | None = None,
+    *,
+    to_explain: bool = False,
 ) -> Recipe:
     """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number. A recipe only ``to_explain`` need not name any.
+    number. ``absent`` are fields to use instead of the defaults where the file lacks them. A recipe only
+    ``to_explain`` need not name any data.
     """
-    fields = {} if source is None else _read(source)
+    fields = merged({}, _WITHOUT_RECIPE) if source is None else merged(absent or {}, _read(source))
     if to_explain:
         _section_of(fields, ["data"], "data.manifest").setdefault("manifest", REQUIRED)
     if data is not None:

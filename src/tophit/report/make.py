@@ -31,6 +31,7 @@ from tophit.report.query_pages import TopK
 from tophit.report.tables import set_up_sentence
 from tophit.training.evaluate import named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
+from tophit.training.result import TrainingResult
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import has_pairs
 
@@ -160,12 +161,12 @@ def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) 
     return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
 
 
-def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:
+def _finished(folder: Path) -> tuple[Run, TrainingResult]:
     run = Run.open(folder)
     result = run.result()
     if result is None:
         raise UsageError(f"The run in {folder} has not finished; tophit train --resume {folder} continues it.")
-    return run, result
+    return run, TrainingResult(folder, result)
 
 
 def _test_part(manifest: Manifest) -> Manifest:
@@ -196,8 +197,8 @@ def _top_k_of(against: str | None) -> TopK | None:
     return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
 
 
-def _notes(first: Measured, result: dict[str, Any], unread: int, against: str | None) -> list[str]:
-    notes = []
+def _notes(first: Measured, result: TrainingResult, unread: int, against: str | None) -> list[str]:
+    notes = result.sentences()
     if unread:
         notes.append(f"{unread:,} test images could not be read and are left out.")
     if against is not None and (warning := advantage_of(against, first.rows)):

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tophit.progress import in_words
+
 if TYPE_CHECKING:
+    from tophit.advice import Option
     from tophit.evaluation import PairedDifference
 
 SHOWN = ("recall@1", "precision@5", "MAP@R", "ndcg@8")
@@ -66,6 +69,19 @@ def comparison_list(
             f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f}",
             f"{difference.p_permutation:.4f}",
         )
+    return table
+
+
+def options_table(options: Sequence["Option"]) -> Table:
+    """Return a table with one row per choice of what learns: an epoch, the whole run and the memory."""
+    table = Table("what learns", "pixels", "an epoch", "epochs", "whole run", "memory")
+    for option in options:
+        found, size = option.estimate, "" if option.size is None else str(option.size)
+        if found is None:
+            table.add_row(option.trainable, size, "", "", f"not possible: {option.problem}", "")
+            continue
+        cells = (in_words(found.epoch), str(option.epochs), in_words(found.seconds), f"{found.memory / 1e9:.1f} GB")
+        table.add_row(option.trainable, size, *cells)
     return table
 
 

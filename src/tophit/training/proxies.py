@@ -43,6 +43,11 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
         save_file({"proxies": vectors.contiguous()}, temporary, {"classes": json.dumps(classes)})
 
 
+def remove_proxies(folder: Path) -> None:
+    """Remove the proxies from an embedder's folder, if there are any."""
+    (folder / _FILE).unlink(missing_ok=True)
+
+
 def has_proxies(run: str | Path) -> bool:
     """Return whether a run's best embedder has proxies."""
     return (Path(run) / "best" / _FILE).is_file()

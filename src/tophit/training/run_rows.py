@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import SPLITS, Manifest
-from tophit.data.splits import hold_out_validation, merge_classes
+from tophit.data.splits import hold_out_validation, merge_classes, validation_folds
 from tophit.errors import TophitError
 from tophit.recipe import Recipe
 from tophit.wording import counted
@@ -15,12 +15,16 @@ _FOR = {"train": "training", "validation": "choosing the best epoch", "test": "t
 
 @dataclass(frozen=True)
 class RunRows:
-    """The whole manifest of a run and its three parts; ``train`` has merged classes if the recipe says so."""
+    """The whole manifest of a run and its three parts; ``train`` has merged classes if the recipe says so.
+
+    ``folds`` is how many different sets of validation classes there are to choose from.
+    """
 
     whole: Manifest
     train: Manifest
     validation: Manifest
     test: Manifest
+    folds: int = 1
 
     def digest(self) -> str:
         """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
@@ -30,10 +34,11 @@ class RunRows:
 
 def rows_of(recipe: Recipe) -> RunRows:
     """Open a recipe's data and split it; raise if there is too little to learn from."""
-    manifest = data_of(recipe)
-    manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
-    train = merge_classes(_training_rows(manifest), recipe.data.merge_classes)
-    return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"))
+    manifest, fields = data_of(recipe), recipe.data
+    folds = validation_folds(manifest, fields.validation_share)
+    manifest = hold_out_validation(manifest, fields.validation_share, recipe.seed, fields.validation_fold)
+    train = merge_classes(_training_rows(manifest), fields.merge_classes)
+    return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"), folds)
 
 
 def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
