@@ -154,6 +154,10 @@ class _RandomFeatures(CachedSource):
         """Map features (N, channels) to the head's output (N, dim), not normalised."""
         return self.embedder.head(inputs)
 
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the features themselves."""
+        return inputs
+
 
 def _step_seconds(recipe: Recipe, embedder: Embedder, source: CachedSource, stepper: Stepper) -> float:
     """Return the seconds of a step without the backbone: reading features, loss, miner, head and proxies."""
