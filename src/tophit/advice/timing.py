@@ -29,7 +29,7 @@ from tophit.training.devices import start_stepper
 from tophit.training.evaluate import metrics_of_vectors, wanted_metrics
 from tophit.training.head_start import KINDS, MOST_IMAGES, principal_head
 from tophit.training.keeping import SHARES, may_keep_untrained, splits_wanted
-from tophit.training.learning import Learning
+from tophit.training.learning import Learning, prepare_learning
 from tophit.training.run_rows import RunRows, has_pairs, rows_of
 from tophit.training.sources import CachedSource
 
@@ -230,6 +230,7 @@ def _network_seconds(recipe: Recipe, embedder: Embedder, rows: RunRows) -> _Netw
     _timed(lambda: dataset[(0, chosen[0])])
     batch, reading = _timed(lambda: normalised(collate([dataset[(0, i)] for i in chosen]), embedder.preprocessing))
     images = batch.images.to(embedder.device)
+    prepare_learning(recipe, embedder)
     learning = Learning(recipe, embedder)
     learning.begin_epoch(recipe.schedule.epochs + len(learning.stages) * (recipe.schedule.unfreeze_epochs or 1))
     frozen = learning.frozen

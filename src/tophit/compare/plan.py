@@ -47,7 +47,7 @@ class Candidate(Section):
     )
     whole: bool = Field(
         default=False,
-        description="Use all sections of the recipe, with its own embedder and epochs, as for a row of a paper's table.",
+        description="Use all sections of the recipe, with its own embedder and epochs: a row of a paper's table.",
     )
     change: dict[str, Any] = Field(default={}, description="Sections of a recipe that override all others.")
     baseline: bool = Field(default=False, description="Whether the other candidates are measured against it.")

@@ -7,8 +7,6 @@ import numpy as np
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import UsageError
 
-_MOST_TIMES = 3  # the two classes that a choice needs may be so many times the share that was asked for
-
 
 def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[str, str]:
     """Map each class to "train" or "test"; ``test_share`` counts classes, and each side gets at least one."""
@@ -18,6 +16,9 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
     tests = _how_many(len(names), test_share)
     order = np.random.default_rng(seed).permutation(len(names))
     return {names[i]: "test" if rank < tests else "train" for rank, i in enumerate(order)}
+
+
+_MOST_TIMES = 3  # the two classes that choosing an epoch needs may be so many times the share that was asked for
 
 
 def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int = 0) -> Manifest:
@@ -54,8 +55,7 @@ def validation_folds(manifest: Manifest, share: float) -> int:
         return 1
     classes = len({row.label for row in manifest if row.split == "train"})
     wanted = _held_out(classes, share)
-    too_many = classes - wanted < 2 or wanted > _MOST_TIMES * share * classes
-    return 0 if share == 0 or too_many else classes // wanted
+    return 0 if classes - wanted < 2 or wanted > _MOST_TIMES * share * classes else classes // wanted
 
 
 def _held_out(classes: int, share: float) -> int:

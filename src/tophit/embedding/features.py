@@ -60,11 +60,22 @@ def cached_features(
     return Features(values, good, bad)
 
 
+def known_share(embedder: Embedder, rows: Sequence[ImageRow], total: int, folder: Path | None = None) -> float:
+    """Return the share of rows whose features are in the cache of the runtime for ``total`` rows."""
+    path = (folder or _folder()) / _file(embedder, choose_runtime(embedder, total))
+    if not path.is_file():
+        return 0.0
+    keys = [content_key(row) for row in rows]
+    with closing(_Store(path)) as store:
+        known = store.known(key for key in keys if key)
+    return sum(key in known for key in keys) / max(1, len(keys))
+
+
 class KeptFeatures:
     """Those features of the rows ``wanted`` (numbers) that the cache has from earlier commands. None is computed.
 
-    ``numbers`` are the numbers of the rows that it has. Whether it has a row, only the content of the row's file shows,
-    so files are read only if the cache has features of this backbone by this runtime, and enough to be worth it.
+    ``numbers`` are the numbers of the rows that it has. Only a file's content shows whether its row is there, so files
+    are read only if the cache has features of this backbone, by this runtime, and enough of them to be worth it.
     """
 
     def __init__(self, embedder: Embedder, rows: Sequence[ImageRow], wanted: Sequence[int], runtime: Runtime) -> None:
@@ -102,17 +113,6 @@ def _file(embedder: Embedder, runtime: Runtime) -> str:
     return f"{embedder.feature_fingerprint()}-{runtime.name}.sqlite"
 
 
-def known_share(embedder: Embedder, rows: Sequence[ImageRow], total: int, folder: Path | None = None) -> float:
-    """Return the share of rows whose features are in the cache of the runtime for ``total`` rows."""
-    path = (folder or _folder()) / _file(embedder, choose_runtime(embedder, total))
-    if not path.is_file():
-        return 0.0
-    keys = [content_key(row) for row in rows]
-    with closing(_Store(path)) as store:
-        known = store.read(key for key in keys if key)
-    return sum(key in known for key in keys) / max(1, len(keys))
-
-
 def _given_features(embedder: Embedder, rows: Sequence[ImageRow]) -> Features:
     """Return the features of rows of a feature file, which need no network."""
     name, values = embedder.architecture["backbone"], features_of_rows(rows)
@@ -147,7 +147,7 @@ class _Store:
 
     def known(self, keys: Iterable[bytes]) -> Set[bytes]:
         """Return those of the keys that are stored."""
-        return lookup(self.connection, "SELECT key, 1 FROM feature WHERE key IN", keys).keys()
+        return set(lookup(self.connection, "SELECT key, 1 FROM feature WHERE key IN", keys))
 
     def count(self) -> int:
         """Return how many vectors are stored."""

@@ -126,16 +126,21 @@ class Embedder(Section):
         "training features, so that the first step begins at the backbone's quality; centred and whitened if that is "
         "better on validation classes. The recipe 'head' and a run without a recipe have pca.",
     )
-    trainable: Literal["head", "last", "all"] = Field(
+    trainable: Literal["head", "last", "lora", "all"] = Field(
         default="head",
         description="'head' trains on the frozen backbone's cached features, in seconds; 'last' also the backbone's "
-        "last stages, on cached activations of those before them, in minutes; 'all' trains everything.",
+        "last stages, on cached activations of those before them, in minutes; 'lora' small matrices beside a "
+        "transformer's linear layers, merged into them when saved (pip install 'tophit[lora]'); 'all' trains all.",
     )
     last: int | None = Field(
         default=None,
         ge=1,
-        description="How many last stages (blocks) of the backbone learn (for 'last'); null: those with half of its "
-        "weights.",
+        description="How many last stages (blocks) of the backbone learn (for 'last' and 'lora'); null: for 'last' "
+        "those with half of its weights, for 'lora' all.",
+    )
+    lora_rank: int = Field(default=8, ge=1, description="The rank of the matrices that learn (for 'lora').")
+    lora_alpha: float = Field(
+        default=16.0, gt=0, description="Their product is multiplied by lora_alpha / lora_rank (for 'lora')."
     )
     freeze_batch_norm: bool = Field(
         default=True, description="Keep BatchNorm's statistics as they were loaded (not for 'head')."

@@ -35,6 +35,13 @@ from tophit.training.result import TrainingResult
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import has_pairs
 
+_TRAINED = {
+    "head": "the head",
+    "last": "the head and the network's last stages",
+    "lora": "the head and adapters of the network's layers (LoRA)",
+    "all": "the whole network",
+}
+
 
 @dataclass(frozen=True)
 class Written:
@@ -229,7 +236,7 @@ def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[
         "data": recipe.data.manifest,
         "training images": f"{len(manifest.where('train')):,}",
         "backbone": f"{recipe.embedder.backbone}, {recipe.embedder.weights} weights",
-        "trained": "the whole network" if recipe.embedder.trainable == "all" else "the head",
+        "trained": _TRAINED[recipe.embedder.trainable],
         "dimensions": str(recipe.embedder.dim),
         "loss": recipe.loss.name,
         "method": recipe.method.name,

@@ -48,7 +48,7 @@ from tophit.training.keeping import (
     split_recipe,
     splits_wanted,
 )
-from tophit.training.learning import Learning
+from tophit.training.learning import Learning, prepare_learning, trained_part
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
 from tophit.training.paper import beside_paper
@@ -122,15 +122,16 @@ class _Training:
         self.splits = self._learn_splits() if self.keeper else []
         torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
-        self.embedder.trained = recipe.embedder.trainable
-        self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
+        self.embedder.trained = trained_part(recipe)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
         is_new = not run.checkpoint_path.is_file()
         if is_new and recipe.embedder.head_start == "pca":
             self._begin_head()
-        if is_new and (note := size_note(recipe, self.rows.train.labels)):
+        if note := size_note(recipe, self.source.labels.tolist()):
             view.note(note)
+        prepare_learning(recipe, self.embedder)
+        self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
         self.learning = Learning(recipe, self.embedder)
         self.average = WeightAverage(self.learning.weights(), recipe.optimizer.ema) if recipe.optimizer.ema else None

@@ -61,6 +61,12 @@ def set_named(name: str) -> BenchmarkSet:
     return found
 
 
+_OWN_IMAGES = (
+    " To train by this recipe on your own images: --set data.set=null with a folder of class folders, or a manifest "
+    "(.csv, .parquet)."
+)
+
+
 def set_of_folder(folder: str | Path, names: Sequence[str]) -> str | None:
     """Return the set of these names whose files are in a folder, or directly below it; None if there is no such."""
     for name in names:
@@ -71,12 +77,6 @@ def set_of_folder(folder: str | Path, names: Sequence[str]) -> str | None:
             continue
         return name
     return None
-
-
-_OWN_IMAGES = (
-    " To train by this recipe on your own images: --set data.set=null with a folder of class folders, or a manifest "
-    "(.csv, .parquet)."
-)
 
 
 def read_set(
