@@ -23,8 +23,7 @@ def test_every_recipe_that_ships_is_valid(name: str) -> None:
     [
         ("los.alpha=2", r"los: unknown key\. Did you mean 'loss'\? Choices: augment, batches"),
         ("loss.alhpa=2", r"loss\.alhpa: unknown key\. Did you mean 'alpha'\? Choices: alpha, margin, name"),
-        ("loss.name=proxyanchor", r"loss\.name: unknown value 'proxyanchor'\. Did you mean 'proxy-anchor'\?"),
-        ("loss.name=mpa", r"loss\.name: unknown value 'mpa'\. Did you mean 'multi-proxy-anchor'\?"),
+        ("loss.name=proxy-ancor", r"loss\.name: unknown value 'proxy-ancor'\. Did you mean 'proxy-anchor'\?"),
         ("batches.sampler=balancd", r"Did you mean 'balanced'\? Choices: balanced, random"),
         ("embedder.dim=wide", r"embedder\.dim: .*got 'wide'\. Length of the vectors; null:"),
         ("optimizer.head.lr=-1", r"optimizer\.head\.lr: .*greater than or equal to 0, got -1"),

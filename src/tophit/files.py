@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 
 
 @contextmanager
@@ -32,6 +32,29 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_folder(folder: str | Path, option: str) -> None:
+    """Raise, before any work is done, if a folder can't be made or written to; ``option`` is where it was named."""
+    folder = Path(folder).expanduser()
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise UsageError(f"{option}: {there} is a file, not a folder; name another folder.")
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise TophitError(f"{option}: can't write to {there}: {error.strerror}. Name another folder.") from error
+
+
+def check_file(path: str | Path, option: str) -> None:
+    """Raise if a file can't be written, before any work is done; the folder that is to hold it must exist."""
+    path = Path(path).expanduser()
+    if path.is_dir():
+        raise UsageError(f"{option}: {path} is a folder; name a file.")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option}: there is no folder {path.parent} to write {path.name} to.")
+    check_folder(path.parent, option)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -100,6 +123,11 @@ def sync(path: Path) -> None:
 def cache_folder() -> Path:
     """Return the folder for files that can be rebuilt: ``TOPHIT_CACHE``, or else ``~/.cache/tophit``."""
     return Path(os.environ.get("TOPHIT_CACHE") or Path.home() / ".cache" / "tophit")
+
+
+def check_cache() -> None:
+    """Raise if the cache can't be written to, with what to do about it."""
+    check_folder(cache_folder(), "The cache (the variable TOPHIT_CACHE names its folder)")
 
 
 def _umask() -> int:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,20 @@ class View:
     def step(self, loss: float, steps: int = 1) -> None:
         """Report that training steps were taken, and the last one's loss."""
 
+    def time_left(self, step: int, total: int, loss: float, seconds: float | None) -> None:
+        """Report how far training is, and the seconds to the end of the run, None if they are not known yet."""
+
     def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
         """Report the result of an evaluation."""
+
+
+def in_words(seconds: float) -> str:
+    """Return a duration as a person would say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 class _Rate(bars.ProgressColumn):
@@ -67,11 +80,13 @@ def resident_bytes() -> int:
 
 
 class TerminalView(View):
-    """Shows bars on a terminal; elsewhere only sentences, so that logs stay readable."""
+    """Shows bars on a terminal; elsewhere only sentences, so that logs stay readable, and one line a minute."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
+        self.clock = clock
         self._progress: bars.Progress | None = None
+        self._last_line = clock()
 
     def note(self, message: str) -> None:
         """Print one sentence above any bar."""
@@ -91,8 +106,10 @@ class TerminalView(View):
     def steps(self, total: int, done: int) -> Iterator[None]:
         """Show one bar for all training steps with the current loss, the last metric and the memory in use."""
         columns = (bars.TextColumn("loss {task.fields[loss]:.3f}"), bars.TextColumn("{task.fields[metric]}"), _Memory())
-        with self._bar(*columns) as progress:
-            self._task = progress.add_task("Training", total=total, completed=done, loss=float("nan"), metric="")
+        left = bars.TextColumn("{task.fields[left]}")  # not rich's own: an evaluation takes longer than a step
+        with self._bar(*columns, left=left) as progress:
+            fields: dict[str, Any] = {"loss": float("nan"), "metric": "", "left": ""}
+            self._task = progress.add_task("Training", total=total, completed=done, **fields)
             self._progress = progress
             try:
                 yield
@@ -104,19 +121,29 @@ class TerminalView(View):
         if self._progress:
             self._progress.update(self._task, advance=steps, loss=loss)
 
+    def time_left(self, step: int, total: int, loss: float, seconds: float | None) -> None:
+        """Show the time left beside the bar; where there is no terminal, print a line once a minute."""
+        words = "" if seconds is None else f"{in_words(seconds)} left"
+        if self.console.is_terminal:
+            if self._progress:
+                self._progress.update(self._task, left=words)
+        elif self.clock() - self._last_line >= 60:
+            self._last_line = self.clock()
+            self.note(f"step {step:,} of {total:,}, loss {loss:.3f}" + (f", about {words}" if words else ""))
+
     def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
         """Print an evaluation's line."""
         self.note(f"epoch {epoch}: validation {metric} {value:.4f}, recall@1 {recall:.4f}")
         if self._progress:
             self._progress.update(self._task, metric=f"{metric} {value:.4f}")
 
-    def _bar(self, *columns: bars.ProgressColumn) -> bars.Progress:
+    def _bar(self, *columns: bars.ProgressColumn, left: bars.ProgressColumn | None = None) -> bars.Progress:
         return bars.Progress(
             bars.TextColumn("{task.description}"),
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             _Rate(),
-            bars.TimeRemainingColumn(),
+            left or bars.TimeRemainingColumn(),
             *columns,
             console=self.console,
             transient=not self.console.is_terminal,

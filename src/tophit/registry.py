@@ -123,6 +123,7 @@ def register(kind: str, name: str, **facts: Any) -> Callable[[Target], Target]:
     """Give a class or function a name that recipes and commands can use.
 
     ``also="package.module:Name"`` adds the options of another signature, such as that of a settings class.
+    ``called=("mpa",)`` lists further names that people use for it (see :func:`meant`).
 
     >>> @register("metric", "first-of-doctest")
     ... def first(found, k: int = 1):
@@ -189,6 +190,30 @@ def is_known(kind: str, name: str) -> bool:
     return bool(model) and library + slash in own
 
 
+def meant(kind: str, name: str) -> str:
+    """Return the registered name that a user means: the same letters written otherwise, or a name it is also called.
+
+    A name that means nothing here, or more than one thing, is returned as it is.
+
+    >>> meant("loss", "SmoothAP"), meant("loss", "mpa"), meant("loss", "nothing")
+    ('smooth-ap', 'multi-proxy-anchor', 'nothing')
+    """
+    if is_known(kind, name):
+        return name
+    found = [
+        entry.name for entry in entries(kind) if _letters(name) in map(_letters, (entry.name, *_also_called(entry)))
+    ]
+    return found[0] if len(found) == 1 else name
+
+
+def _also_called(entry: Entry) -> Sequence[str]:
+    return entry.facts.get("called", ())
+
+
+def _letters(name: str) -> str:
+    return name.lower().translate({ord(mark): None for mark in "-_ "})
+
+
 def find_metric(name: str) -> tuple[Entry, int | None]:
     """Return the metric of a name such as ``mAP`` or ``recall@16``, and its number of results if it takes one."""
     kind, k = name, None
@@ -210,8 +235,9 @@ def find_metric(name: str) -> tuple[Entry, int | None]:
 
 def did_you_mean(word: object, known: Sequence[str]) -> str:
     """Return a question with the nearest known word, by letters or initials, or nothing if none is near."""
-    by_initials = [each for each in known if "".join(part[0] for part in each.split("-") if part) == word]
-    near = by_initials or difflib.get_close_matches(str(word), known, 1)
+    text, lower = str(word).lower(), {each.lower(): each for each in known}
+    by_initials = [each for each in known if "".join(part[0] for part in each.split("-") if part) == text]
+    near = by_initials or [lower[each] for each in difflib.get_close_matches(text, lower, 1)]
     return f" Did you mean '{near[0]}'?" if near else ""
 
 

@@ -77,7 +77,12 @@ def test_a_grid_makes_no_more_trials_than_it_has_points() -> None:
         ({"candidates": {"a b": {}, "a-b": {}}}, r"'a b' and 'a-b' would share a folder"),
         ({"data": {"validation_share": 0.1}}, r"data needs a manifest"),
         ({"metric": "mAP"}, r"metric 'mAP' must be one of metrics"),
-        ({"budgets": {}}, r"budgets: Extra inputs"),
+        ({"budgets": {}}, r"budgets: unknown key\. Did you mean 'budget'\? Choices: budget, candidates"),
+        ({"topk": {}}, r"topk: unknown key\. Choices: budget, candidates"),
+        (
+            {"candidates": {"topk": {"los": {}}}},
+            r"candidates\.topk\.los: unknown key\. .*Choices: baseline, change, note",
+        ),
     ],
 )
 def test_mistakes_are_named(changes: dict[str, Any], message: str) -> None:

@@ -46,3 +46,16 @@ def test_problems_are_written_as_csv(flawed: Manifest, tmp_path: Path) -> None:
     assert lines[0] == "kind,rows,detail"
     assert len(lines) == 5
     assert "bad.jpg" in lines[1]
+
+
+def test_too_few_classes_to_learn_from_are_a_problem(pictures: Path) -> None:
+    rows = manifest_from_folder(pictures).rows
+    one = Manifest(tuple(row for row in rows if row.label == "class 1"))
+    assert [(problem.kind, problem.detail) for problem in check_manifest(one)] == [
+        ("too few classes", "all images are of the class 'class 1'; at least two classes are needed")
+    ]
+    labels = sorted({row.label for row in rows if row.split == "train"})[1:]
+    few = Manifest(tuple(row for row in rows if row.label not in labels))
+    (problem,) = check_manifest(few)
+    assert "all images for training are of the class" in problem.detail
+    assert few.rows[problem.rows[0] - 1].split == "train"

@@ -24,6 +24,12 @@ from tophit.models import Embedder, build_embedder
 from tophit.search.catalogue import build_catalogue, load_catalogue
 
 
+@pytest.fixture(autouse=True)
+def no_kept_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep features that other tests computed out of these tests."""
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def embedder() -> Embedder:
     torch.manual_seed(0)
@@ -197,3 +203,21 @@ def test_ctrl_c_keeps_whole_parts_and_the_command_continues(embedder: Embedder, 
     assert second.returncode == 0, errors
     assert "3072 vectors are in" in out.replace("\n", " ")
     assert len(all_of(tmp_path / "v")) == 3072
+
+
+def test_features_that_an_earlier_command_kept_are_not_computed_again(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index of half of the images was made before; only the other half passes through the network."""
+    plain = embed_to_folder(embedder, rows, tmp_path / "before", rows_a_part=20)
+    build_catalogue(embedder, rows[::2], tmp_path / "index")[0].close()
+    computed: list[int] = []
+    run = embedder.features
+    monkeypatch.setattr(embedder, "features", lambda images: computed.append(len(images)) or run(images))
+    found = embed_to_folder(embedder, rows, tmp_path / "after", rows_a_part=20)
+    assert sum(computed) == len(rows) - len(rows[::2])
+    assert found == plain
+    before, after = all_of(tmp_path / "before"), all_of(tmp_path / "after")
+    assert list(before) == list(after)
+    for name, vector in before.items():
+        np.testing.assert_allclose(after[name], vector, atol=1e-6)

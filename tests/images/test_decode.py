@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tophit.images.decode import BadImage, array_to_image, read_image
+from tophit.images.decode import BadImage, array_to_image, picture_size, read_image
 
 
 def gradient(width: int = 40, height: int = 20) -> Image.Image:
@@ -119,3 +119,14 @@ def test_arrays_of_the_usual_kinds_are_pictures() -> None:
     ):
         with pytest.raises(BadImage, match=message):
             array_to_image(array)
+
+
+def test_a_box_larger_than_the_picture_does_not_make_it_smaller(tmp_path: Path) -> None:
+    """The part of a box outside of a JPEG was taken for its size, so that the picture was decoded at an eighth."""
+    path = tmp_path / "photo.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    Image.effect_noise((64, 96), 80).convert("RGB").save(path, exif=exif)
+    assert picture_size(path) == (96, 64)
+    whole = read_image(path, None, 64)
+    assert read_image(path, (0, 0, 1000, 1000), 64).tobytes() == whole.tobytes()

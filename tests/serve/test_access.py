@@ -170,3 +170,11 @@ def test_every_answer_has_the_headers(client: TestClient, path: str) -> None:
     assert headers["x-tophit-model"]
     assert headers["x-tophit-index"]
     assert headers["server-timing"]
+
+
+def test_a_wrong_token_is_not_called_a_missing_one(served_copy: Place, tokens: Path) -> None:
+    with client_of(served_copy, make_access("127.0.0.1", tokens)) as made:
+        missing, wrong = (made.get("/about", headers=each) for each in ({}, {"authorization": "Bearer nonsense"}))
+    assert (missing.status_code, wrong.status_code) == (401, 401)
+    assert missing.json()["error"].startswith("This needs a token")
+    assert wrong.json()["error"] == "This token is not valid."

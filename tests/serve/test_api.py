@@ -199,3 +199,25 @@ def test_the_openapi_has_every_route_with_examples(client: TestClient) -> None:
     assert set(body) == {"application/json", "multipart/form-data"}
     assert body["application/json"]["examples"]
     assert told["components"]["schemas"]["SearchRequest"]["properties"]["where"]["examples"]
+
+
+def test_a_filter_by_a_field_that_no_item_has_says_which_there_are(client: TestClient) -> None:
+    for path in ("/search", "/compare"):
+        answer = client.post(path, json={"ids": ["class 1/0.png"], "where": {"lable": "class 1"}})
+        assert answer.status_code == 422
+        said = answer.json()["error"]
+        assert said == "No item has a field 'lable'. Did you mean 'label'? Fields: label, number, price, split."
+    fine = client.post("/search", json={"ids": ["class 1/0.png"], "where": {"label": "nothing"}})
+    assert (fine.status_code, fine.json()["queries"][0]["results"]) == (200, [])
+
+
+def test_the_api_has_a_page_that_lists_every_route_and_says_where_its_description_is(client: TestClient) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert page.headers["content-type"].startswith("text/html")
+    described = client.get("/openapi.json").json()
+    for path, operations in described["paths"].items():
+        for method in operations:
+            assert f"<td>{method.upper()} {path}</td>" in page.text
+    assert '<a href="/openapi.json">' in page.text
+    assert "<script" not in page.text

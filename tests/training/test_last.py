@@ -162,7 +162,7 @@ def test_views_are_learned_from_in_turn(pictures: Path) -> None:
     ("embedder", "message"),
     [
         ({"trainable": "last", "last": 0}, r"embedder\.last: .*greater than or equal to 1"),
-        ({"trainable": "most"}, r"embedder\.trainable: .*Choices: head, last, all"),
+        ({"trainable": "most"}, r"embedder\.trainable: .*Choices: head, last, lora, all"),
     ],
 )
 def test_a_wrong_cut_is_refused(pictures: Path, embedder: dict[str, Any], message: str) -> None:

@@ -51,12 +51,16 @@ def compare(
         console.print(f"Did {work(plan, storage)} runs; none are left.", highlight=False)
         return
     from tophit.compare.outputs import to_table
+    from tophit.files import check_folder
     from tophit.progress import TerminalView
 
+    if out is not None:
+        check_folder(out, "--out")
     store = open_comparison(plan, preset, data, out, changes)
     found = run_comparison(store, workers, storage, TerminalView(console), train=not report, retry=retry)
     console.print(to_table(found))
     for name, reason in found.failed.items():
         console.print(f"Failed: {name}, {reason}", highlight=False, markup=False)
     console.print(f"\n{found.recommendation}", highlight=False, markup=False)
+    console.print(f"To use it: {found.command}", highlight=False, markup=False, soft_wrap=True)
     console.print(f"Written: {store.folder / 'comparison.html'}, .md, .csv, .json", highlight=False, soft_wrap=True)

@@ -37,8 +37,13 @@ def embed(
 ) -> None:
     """Write the vectors of images as Parquet parts; run the same command again to continue after a stop."""
     from tophit.data.folders import open_images, part_of
+    from tophit.embedding.vector_parts import check_parts_folder
 
-    part = part_of(open_images(data), split)
+    check_parts_folder(out)
+    images = open_images(data)
+    from tophit.training.run_data import split_as_in_run
+
+    part = part_of(split_as_in_run(run, images) if Path(data).is_dir() else images, split)
     import time
 
     from tophit.embedding.folder import embed_to_folder

@@ -6,19 +6,24 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.report.tables import comparison_list, metric_list, named_sets_table
+from tophit.report.tables import comparison_list, metric_list, named_sets_table, spread_sentence
+from tophit.wording import counted
 
 
 @app.command(
-    epilog="Examples: tophit evaluate runs/mine --data images/ · "
-    "tophit evaluate runs/new --data images/ --against runs/old · "
-    "tophit evaluate runs/mine --data images/ --rerank k-reciprocal"
+    epilog="Examples: tophit evaluate runs/mine · tophit evaluate runs/mine --data other-images/ · "
+    "tophit evaluate runs/new --against runs/old · tophit evaluate runs/mine --rerank k-reciprocal"
 )
 def evaluate(
     model: Annotated[str, typer.Argument(help="A run, an embedder's folder, or a backbone's name.")],
     data: Annotated[
-        str, typer.Option("--data", help="A manifest, a folder of class folders, 'icons', or a set: cub200:FOLDER.")
-    ],
+        str | None,
+        typer.Option(
+            "--data",
+            help="A manifest, a folder of class folders, 'icons', or a set: cub200:FOLDER; default: the run's own. "
+            "Classes that the run learned are left out; of other data, all are tested.",
+        ),
+    ] = None,
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "test",
     against: Annotated[
         str | None, typer.Option("--against", help="Another model: show the paired difference on the same queries.")
@@ -47,7 +52,11 @@ def evaluate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation."),
+        typer.Option(
+            "--out",
+            help="Folder for evaluation.json and per_query.parquet; default: MODEL/evaluation, for other data a folder "
+            "in it.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     verbose: Verbose = False,
@@ -57,9 +66,14 @@ def evaluate(
     from dataclasses import asdict
 
     from tophit.data.folders import part_of
-    from tophit.training.run import advantage_of, data_of_run, recipe_of_run
+    from tophit.files import check_folder
+    from tophit.training.run import advantage_of, recipe_of_run
+    from tophit.training.run_data import data_to_test, evaluation_folder
 
-    part = part_of(data_of_run(model, data), split)
+    folder = out or evaluation_folder(model, data, split)
+    if folder is not None:
+        check_folder(folder, "--out")
+    part = part_of(data_to_test(model, data), split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.reranking import parse_reranking
@@ -74,7 +88,6 @@ def evaluate(
     if against is not None and (warning := advantage_of(against, part.rows)):
         view.note(f"Warning: {warning}")
     found = evaluate_fully(load(model), part, other, **asdict(wanted), rerank=step, view=view)
-    folder = out or (Path(model) / "evaluation" if Path(model).is_dir() else None)
     if folder is not None:
         write_evaluation(found, folder)
         errors.print(f"Written: {folder / 'evaluation.json'} and per_query.parquet", highlight=False, soft_wrap=True)
@@ -82,11 +95,10 @@ def evaluate(
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
         return
     classes = len({row.label for row in found.queries})
-    console.print(f"{len(found.queries)} queries of {classes} classes:", highlight=False)
+    console.print(f"{counted(len(found.queries), 'query')} of {counted(classes, 'class')}:", highlight=False)
     console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
     if found.other is not None:
         console.print(comparison_list(found.metrics, found.other, found.differences))
     if found.test_sets:
         console.print(named_sets_table(found.test_sets, found.protocol))
-    spread = found.spread
-    console.print(f"Cosine distance inside classes {spread['intra']:.3f}, between class means {spread['inter']:.3f}")
+    console.print(spread_sentence(found.spread), highlight=False)

@@ -45,8 +45,26 @@ def info(
     facts["active version"] = facts.pop("version in force")
     table = Table("", Column("", overflow="fold"), show_header=False)
     for name, value in facts.items():
-        table.add_row(escape(str(name)), escape(str(value)))
+        table.add_row(escape(_WORDS.get(name, name)), escape(_readable(name, value)))
     console.print(table)
+
+
+_WORDS = {
+    "engine": "backend",
+    "version": "changes so far",
+    "delta": "not compacted yet",
+    "dead": "deleted, still stored",
+}
+
+
+def _readable(name: str, value: Any) -> str:
+    """Return a fact of an index as a person reads it."""
+    if name == "bytes":
+        return f"{value / 1e6:,.1f} MB"
+    if isinstance(value, list):  # segments: facts of each
+        parts = (", ".join(f"{key} {each}" for key, each in one.items()) for one in value if isinstance(one, dict))
+        return "\n".join(parts) or "none"
+    return "none" if value in (None, "") else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @items_app.command("delete", epilog="Example: tophit items delete mine.index /photos/a.jpg /photos/b.jpg")

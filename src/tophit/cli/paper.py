@@ -100,7 +100,14 @@ def _print_list() -> None:
     from tophit.progress import TerminalView
 
     right = {"justify": "right", "no_wrap": True}
-    heads = (Column("name", no_wrap=True), "set", Column("rows", **right), Column("one seed", **right), "what", "columns")
+    heads = (
+        Column("name", no_wrap=True),
+        "set",
+        Column("rows", **right),
+        Column("one seed", **right),
+        "what",
+        "columns",
+    )
     table = Table(*heads, box=None, pad_edge=False)
     for each in estimates(TerminalView(console).track("Measuring steps")):
         rows = f"{each.rows} + {each.quoted}" if each.quoted else str(each.rows or "")

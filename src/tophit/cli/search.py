@@ -72,13 +72,19 @@ def index(
     if (images is None) == (vectors is None):
         raise UsageError("Give either images or --from a folder of vectors.")
     from tophit.data.folders import open_images, part_of
+    from tophit.files import check_cache, check_folder
 
-    part = None if images is None else part_of(open_images(images), split)
+    check_folder(out, "--out")
+    check_cache()
+    part = None if images is None else open_images(images)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue, load_catalogue
     from tophit.search.versions import IndexOptions
+    from tophit.training.run_data import split_as_in_run
 
+    if part is not None and images is not None:
+        part = part_of(split_as_in_run(run, part) if Path(images).is_dir() else part, split)
     view = TerminalView(console)
     options = IndexOptions(backend, uri or dsn, name, kind, recall)
     if part is None:
@@ -146,6 +152,10 @@ def search(
             [*images, *map(ItemId, names)], liked, unliked, crop, together, k=k, where=conditions, rerank=steps
         )
         found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+        if conditions and not any(found) and not catalogue.index.count(conditions):
+            from tophit.search.field_values import why_nothing
+
+            errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     if query.is_combined:
         wanted = [*map(str, images), *names, *(like or ())]
         titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]

@@ -1,6 +1,7 @@
 """What all commands share: the app, its consoles and options, and exit codes."""
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from tophit.errors import Interrupted, TophitError
 
 _ORDER = [
     "demo",
+    "plan",
     "train",
     "runs",
     "evaluate",
@@ -53,9 +55,14 @@ console = Console(quiet=not _IS_FIRST)
 errors = Console(stderr=True)
 
 
+def is_alone() -> bool:
+    """Return whether this is the only process of a command, so that it may measure before it begins."""
+    return os.environ.get("WORLD_SIZE", "1") == "1"
+
+
 def main() -> None:
     """Run the command line; exit with 0 for success, 2 for wrong use, 1 for a failure, after one clear sentence."""
-    interrupts.watch()
+    interrupts.watch(signal.SIGINT, signal.SIGTERM)
     try:
         app()
     except Interrupted as stop:

@@ -1,15 +1,25 @@
 """The commands demo, train and runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.padding import Padding
 
-from tophit.cli.shell import Verbose, app, console
+from tophit.cli.shell import Verbose, app, console, is_alone
 from tophit.errors import UsageError
 from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
+
+if TYPE_CHECKING:
+    from tophit.training import TrainingResult
+
+
+def _recipes_beginning(typed: str) -> list[str]:
+    """Return the built-in recipes that a shell may complete a word to."""
+    from tophit.recipe import recipe_names
+
+    return [name for name in recipe_names() if name.startswith(typed)]
 
 
 @app.command(epilog="Example: tophit demo")
@@ -37,7 +47,10 @@ def demo(
     "tophit train --resume runs/mine"
 )
 def train(
-    recipe: Annotated[str | None, typer.Argument(help="A recipe file, or the name of a built-in recipe.")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="A recipe file, or the name of a built-in recipe.", autocompletion=_recipes_beginning),
+    ] = None,
     data: Annotated[
         str | None, typer.Option("--data", help="The training data; for a paper's recipe, the set's folder.")
     ] = None,
@@ -46,13 +59,15 @@ def train(
         list[str] | None, typer.Option("--set", help="Override a field: --set loss.alpha=2 (repeatable).")
     ] = None,
     resume: Annotated[Path | None, typer.Option("--resume", help="Continue the run in this folder.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Print every field of a recipe and exit.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print every field, with the recipe's values or the defaults, and exit.")
+    ] = False,
     list_recipes: Annotated[bool, typer.Option("--list", help="List the built-in recipes and exit.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Train an embedder from a recipe; Ctrl-C stops after the current step, --resume continues exactly."""
     if explain or list_recipes:
-        _print_recipe_fields() if explain else _print_recipes()
+        _print_recipe_fields(recipe, overrides or [], data) if explain else _print_recipes()
         return
     if resume is not None and (recipe or data or overrides or run):
         raise UsageError("--resume continues a run with its own recipe; don't give a recipe, --data, --set or --run.")
@@ -61,14 +76,30 @@ def train(
     from tophit.recipe import read_recipe
 
     chosen = None if resume else read_recipe(recipe, overrides or [], data)
+    if chosen is not None:
+        from tophit.data.folders import check_data
+        from tophit.files import check_cache, check_folder
+
+        check_data(chosen.data.manifest)  # this and the next before torch, whose import takes long, and any features
+        check_folder(run or "", "--run")
+        check_cache()
     from tophit import training
     from tophit.progress import TerminalView
+    from tophit.training.suited_batches import suit_batches
 
     view = TerminalView(console)
+    if chosen is not None:
+        chosen, note = suit_batches(chosen, overrides or [])
+        view.note(note) if note else None
     folder = resume or run
     assert folder is not None
     if chosen is None and training.Run(folder).result() is not None:
         view.note(f"The run in {folder} is finished; here are its results.")
+    if chosen is not None and is_alone():
+        from tophit.advice import describe_run
+
+        for sentence in describe_run(chosen):
+            view.note(sentence)
     result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
     _print_result(folder, result)
 
@@ -92,35 +123,44 @@ def runs(
 
 
 def _print_recipes() -> None:
-    from rich.table import Column, Table
+    from tophit.recipe import recipe_groups
 
-    from tophit.recipe import read_recipe, recipe_names, table_rows, variant_names
-
-    table = Table(Column("recipe", no_wrap=True), "backbone", "loss", "the paper's recall@1", box=None)
-    for name in sorted([*recipe_names(), *variant_names()]):
-        recipe = read_recipe(name, ["data.manifest=."])
-        metrics = recipe.paper.metrics
-        first = next((f"{value:g}" for key, value in metrics.items() if key.endswith(("recall@1", "precision@1"))), "")
-        table.add_row(name, recipe.embedder.backbone, recipe.loss.name, first)
-    console.print(table)
-    console.print(f"On the icons: {', '.join(table_rows())}.", highlight=False)
+    for title, recipes in recipe_groups():
+        console.print(f"[bold]{escape(title)}[/]", highlight=False, soft_wrap=True)
+        width = max(len(name) for name, _ in recipes)
+        for name, about in recipes:
+            console.print(f"  {name:{width}}  {about}".rstrip(), highlight=False, markup=False, soft_wrap=True)
+        console.print()
+    console.print("Every field of one, with its value: tophit train NAME --explain", highlight=False)
 
 
-def _print_recipe_fields() -> None:
-    from tophit.recipe import recipe_fields, recipe_names
+def _print_recipe_fields(name: str | None, overrides: list[str], data: str | None) -> None:
+    from tophit.recipe import read_recipe, recipe_fields, recipe_names
 
-    names = ", ".join([*recipe_names(), "variants of these, and rows of tables such as profs/triplet-hncm"])
-    console.print(f"A recipe is YAML; these are its fields. Built-in recipes: {names} (tophit train --list).\n")
-    for path, kind, default, description in recipe_fields():
+    recipe = None
+    if name is None and not overrides:
+        names = ", ".join([*recipe_names(), "variants of these, and rows of tables such as profs/triplet-hncm"])
+        said = f"A recipe is YAML; these are its fields and defaults. Built-in recipes: {names} (tophit train --list)."
+    else:
+        recipe, note = read_recipe(name, overrides, data, to_explain=True), None
+        if overrides:
+            from tophit.training.suited_batches import suit_batches
+
+            recipe, note = suit_batches(recipe, overrides)
+        said = f"The values of {name or 'the command line'}, and the fields of what it does not use. {note or ''}"
+    console.print(f"{said}\n", highlight=False, markup=False)
+    for path, kind, default, description in recipe_fields(recipe):
         console.print(f"[bold]{path}[/] = {escape(default)}  [dim]({escape(kind)})[/]", highlight=False)
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
 
 
-def _print_result(folder: Path, result: dict[str, Any]) -> None:
+def _print_result(folder: Path, result: "TrainingResult") -> None:
     console.print(
         f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
         highlight=False,
     )
+    for sentence in result.sentences():
+        console.print(sentence, highlight=False, soft_wrap=True)
     if "centres" in result:
         from tophit.training.proxies import describe_centres
 
@@ -139,6 +179,6 @@ def _print_result(folder: Path, result: dict[str, Any]) -> None:
     if result.get("before"):
         models = {
             "backbone before training": (result["before"], result["before_intervals"]),
-            "trained": (result["test"], result["intervals"]),
+            "kept" if "kept" in result else "trained": (result["test"], result["intervals"]),
         }
         console.print(metrics_table(models))

@@ -7,9 +7,10 @@ from typing import Any
 from tophit.compare.comparison_page import to_html
 from tophit.compare.drawings import comparison_drawings
 from tophit.compare.outputs import to_csv, to_markdown
-from tophit.compare.plan import make_plan, preset_fields, read_plan
+from tophit.compare.plan import Plan, make_plan, preset_fields, read_plan, recipe_of
 from tophit.compare.store import Store
 from tophit.compare.summary import Comparison, summarise
+from tophit.compare.untrained import measure_untrained
 from tophit.compare.workers import run_workers
 from tophit.data.folders import whole_path
 from tophit.errors import UsageError
@@ -65,9 +66,22 @@ def run_comparison(
         store.forget_failures(plan)
     if train:
         run_workers(plan, store, workers or os.cpu_count() or 1, storage, view or View())
+        measure_untrained(plan, store, view or View())
     found = summarise(plan, store)
+    keep_winner(plan, store, found)
     write_outputs(found, store.folder, figures_of(store, found, view or View()))
     return found
+
+
+def keep_winner(plan: Plan, store: Store, found: Comparison) -> None:
+    """Write the recipe of the recommended candidate, with the settings that its search found; none if untrained."""
+    if found.winner not in plan.candidates:
+        store.winner_path.unlink(missing_ok=True)
+        return
+    row = next(row for row in found.rows if row.name == found.winner)
+    recipe = recipe_of(plan, found.winner, 0, row.settings)
+    usual = recipe.evaluation.model_copy(update={"before": True, "per_query": False})
+    write_text(store.winner_path, recipe.model_copy(update={"evaluation": usual}).to_yaml())
 
 
 def is_comparison(folder: str | Path) -> bool:

@@ -25,6 +25,7 @@ def to_html(comparison: Comparison, drawings: Sequence[Drawing] = ()) -> str:
 <header><p class="brand">Tophit comparison</p><h1>{escape(comparison.title)}</h1></header>
 <main>
 <section class="lead"><p class="answer">{escape(comparison.recommendation)}</p>
+<p>To use it: <code>{escape(comparison.command)}</code></p>
 <p class="muted">{escape(explained(comparison))}</p></section>
 {_facts(comparison)}
 {_table(comparison)}

@@ -20,7 +20,6 @@ from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training import Run, resume, train
 
-
 _BESIDE_A_PAPER = ("test_sets", "paper", "paper_left_out")  # parts of a run's result that a paper's table needs
 
 

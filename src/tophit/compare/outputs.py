@@ -33,7 +33,8 @@ def to_table(comparison: Comparison) -> Table:
 def to_markdown(comparison: Comparison) -> str:
     """Return the recommendation and the table in Markdown."""
     names = heads(comparison)
-    lines = [f"# {comparison.title}", "", comparison.recommendation, "", explained(comparison), ""]
+    lines = [f"# {comparison.title}", "", comparison.recommendation, "", f"To use it: `{comparison.command}`", ""]
+    lines += [explained(comparison), ""]
     lines += ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
     lines += ["| " + " | ".join(cells(row, comparison)) + " |" for row in comparison.rows]
     lines += [f"\nFailed: {name}, {reason}" for name, reason in comparison.failed.items()]

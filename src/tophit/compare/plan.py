@@ -10,9 +10,15 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tophit.errors import UsageError
 from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
+from tophit.recipe.reading import problems_in
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
-_OF_EVERY_RUN = {"log": [], "checkpoint": {"keep": 1}, "evaluation": {"before": False, "per_query": True}}
+_OF_EVERY_RUN = {
+    "log": [],
+    "checkpoint": {"keep": 1},
+    # Candidates are compared as trained: a kept backbone would look like a tie.
+    "evaluation": {"before": False, "keep": "trained", "per_query": True},
+}
 _SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
 _PRESETS = files("tophit.compare") / "shipped"
 
@@ -41,7 +47,7 @@ class Candidate(Section):
     )
     whole: bool = Field(
         default=False,
-        description="Use all sections of the recipe, with its own embedder and epochs, as for a row of a paper's table.",
+        description="Use all sections of the recipe, with its own embedder and epochs: a row of a paper's table.",
     )
     change: dict[str, Any] = Field(default={}, description="Sections of a recipe that override all others.")
     baseline: bool = Field(default=False, description="Whether the other candidates are measured against it.")
@@ -151,10 +157,7 @@ def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
     try:
         plan = Plan.model_validate(fields)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".lstrip(": ") for problem in error.errors()
-        ]
-        raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
+        raise UsageError(problems_in(where, error, Plan)) from None
     for name, candidate in plan.candidates.items():
         try:
             recipe_of(plan, name, 0, _example(candidate))
@@ -166,6 +169,12 @@ def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
 def recipe_of(plan: Plan, name: str, seed: int, settings: dict[str, Any]) -> Recipe:
     """Return the recipe of one measured run: a candidate with a seed and the settings that its search found."""
     return make_recipe(_fields(plan, name, settings) | {"seed": seed}, "its recipe")
+
+
+def any_recipe(plan: Plan) -> Recipe:
+    """Return the recipe of some candidate: all have the same data and embedder."""
+    name, candidate = next(iter(plan.candidates.items()))
+    return recipe_of(plan, name, 0, _example(candidate))
 
 
 def trial_recipe(plan: Plan, name: str, settings: dict[str, Any]) -> Recipe:

@@ -4,6 +4,7 @@ plan.yaml                       the plan, resolved
 trials/NAME/0003.json           a finished trial of a search: settings and validation metric
 results/NAME/seed-3.json .npz   a measured run: metrics, time and memory; the metrics of every test query
 runs/NAME/seed-3/               the measured run itself, if the plan keeps runs
+winner.yaml                     the recipe of the recommended candidate
 work/, locks/                   runs in progress; which process works on which run
 """
 
@@ -21,6 +22,9 @@ from tophit.compare.plan import Plan, read_plan, slug
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_json, write_text
 
+UNTRAINED = "untrained backbone"
+"""The name under which the backbone before training is stored beside the candidates."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -32,6 +36,11 @@ class Store:
     def plan_path(self) -> Path:
         """The resolved plan."""
         return self.folder / "plan.yaml"
+
+    @property
+    def winner_path(self) -> Path:
+        """The recipe of the recommended candidate."""
+        return self.folder / "winner.yaml"
 
     def plan(self) -> Plan:
         """Return the plan."""

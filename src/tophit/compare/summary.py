@@ -1,14 +1,16 @@
 """The result of a comparison: one row per candidate, ranks with ties, and a recommendation in one sentence."""
 
+import shlex
 import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from tophit.compare.plan import Plan
+from tophit.compare.plan import Plan, any_recipe
 from tophit.compare.statistics import ClassTable, Estimate, class_table, estimate, holm, ranks
-from tophit.compare.store import Store
+from tophit.compare.store import UNTRAINED, Store
+from tophit.data.feature_files import SUFFIX
 from tophit.errors import TophitError
 
 _DOUBT = 0.05
@@ -45,6 +47,8 @@ class Comparison:
     failed: dict[str, str]  # error by candidate
     recommendation: str
     unreadable: int = 0  # images that could not be read and were left out
+    winner: str = ""  # the candidate that the recommendation names
+    command: str = ""  # how to get it: what trains it, or that nothing needs training
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as plain values."""
@@ -56,21 +60,24 @@ def summarise(plan: Plan, store: Store) -> Comparison:
     failed = _failures(plan, store)
     names = [name for name in plan.candidates if name not in failed]
     seeds = common_seeds(names, plan.budget.seeds, store)
+    measured = UNTRAINED not in names and common_seeds([UNTRAINED], plan.budget.seeds, store)
+    names += [UNTRAINED] if names and measured and set(seeds) <= set(measured) else []
     if not names or not seeds:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
         raise TophitError(f"{store.folder} has no seed that all candidates have finished. {reasons}".strip())
     unreadable = _check_test_images(store, names, seeds, plan.metric)
     tables = {metric: {name: table_of(store, name, seeds, metric) for name in names} for metric in plan.metrics}
     of_metric = tables[plan.metric]
-    best = max((name for name in names if name in plan.baselines), key=lambda name: of_metric[name].mean, default=None)
+    baselines = {*plan.baselines, UNTRAINED}
+    best = max((name for name in names if name in baselines), key=lambda name: of_metric[name].mean, default=None)
     differences = {} if best is None else {n: estimate(of_metric[n] - of_metric[best]) for n in names if n != best}
     adjusted = dict(zip(differences, holm([each.p for each in differences.values()]), strict=True))
     rank = ranks(of_metric)
     rows = [
         Row(
             name,
-            plan.candidates[name].note,
-            plan.candidates[name].baseline,
+            plan.candidates[name].note if name in plan.candidates else "",
+            name in baselines,
             rank[name],
             {metric: estimate(tables[metric][name]) for metric in plan.metrics},
             differences.get(name),
@@ -80,6 +87,7 @@ def summarise(plan: Plan, store: Store) -> Comparison:
         for name in sorted(names, key=lambda name: -of_metric[name].mean)
     ]
     counts = of_metric[names[0]].counts
+    winner = _winner(rows, best)
     return Comparison(
         plan.title,
         plan.metric,
@@ -91,6 +99,8 @@ def summarise(plan: Plan, store: Store) -> Comparison:
         failed,
         recommend(rows, plan.metric, best, len(seeds), len(counts)),
         unreadable,
+        winner,
+        _command(plan, store, winner),
     )
 
 
@@ -140,6 +150,21 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
         f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
         f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
     )
+
+
+def _winner(rows: list[Row], best_baseline: str | None) -> str:
+    """Return the candidate to use: the first, unless it is not significantly better than the best baseline."""
+    first = rows[0]
+    sure = best_baseline is None or first.difference is None or (first.adjusted_p or 0.0) <= _DOUBT
+    return first.name if sure or best_baseline is None else best_baseline
+
+
+def _command(plan: Plan, store: Store, winner: str) -> str:
+    if winner == UNTRAINED and str(plan.data["manifest"]).endswith(SUFFIX):
+        return "search the features as they are; nothing needs training"
+    if winner == UNTRAINED:
+        return f"tophit index IMAGES --run {any_recipe(plan).embedder.backbone} --out INDEX"
+    return f"tophit train {shlex.quote(str(store.winner_path))} --run runs/NAME"
 
 
 def counted_seeds(seeds: int) -> str:

@@ -101,9 +101,7 @@ def run_workers(
         _end(processes)
 
 
-def _finished(
-    left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store, again: str
-) -> Iterator[Job]:
+def _finished(left: list[Job], processes: "list[subprocess.Popen[bytes]]", store: Store, again: str) -> Iterator[Job]:
     """Yield every job when it is done; raise if all workers have ended before."""
     while left:
         still = []

@@ -23,12 +23,13 @@ class Problem:
     detail: str
 
 
-KINDS = ("unreadable", "duplicate across splits", "class with one image", "class in two splits")
+TOO_FEW = "too few classes"
+KINDS = ("unreadable", "duplicate across splits", "class with one image", "class in two splits", TOO_FEW)
 
 
 def check_manifest(manifest: Manifest, progress: Progress | None = None, threads: int = 4) -> list[Problem]:
     """Return all problems of a manifest: unreadable images, exact duplicates across splits (by pixels),
-    classes with one image, and classes present in two splits.
+    classes with one image, classes present in two splits, and fewer than two classes in all or to train on.
     """
     with ThreadPoolExecutor(threads) as pool:
         looked_at: Iterable[bytes | BadImage] = pool.map(_look_at, manifest.rows)
@@ -40,7 +41,8 @@ def check_manifest(manifest: Manifest, progress: Progress | None = None, threads
         for number, finding in enumerate(findings, 1)
         if isinstance(finding, BadImage)
     ]
-    return problems + _duplicates(manifest, findings) + _lonely_classes(manifest) + _shared_classes(manifest)
+    problems += _duplicates(manifest, findings) + _lonely_classes(manifest) + _shared_classes(manifest)
+    return problems + _too_few_classes(manifest)
 
 
 def write_problems(problems: Iterable[Problem], path: str | Path) -> None:
@@ -92,6 +94,17 @@ def _shared_classes(manifest: Manifest) -> list[Problem]:
         if len(splits) > 1:
             found.append(Problem("class in two splits", tuple(rows), f"class '{label}' is in {' and '.join(splits)}"))
     return found
+
+
+def _too_few_classes(manifest: Manifest) -> list[Problem]:
+    """Return a problem if there is nothing to tell apart: among all images, or among those for training."""
+    train = manifest.where("train")
+    for part, words in ((manifest, "all images are"), (train, "all images for training are")):
+        labels = sorted(set(part.labels))
+        if len(labels) == 1:
+            sentence = f"{words} of the class '{labels[0]}'; at least two classes are needed"
+            return [Problem(TOO_FEW, (part.number(0),), sentence)]
+    return []
 
 
 def _rows_by_class(manifest: Manifest) -> dict[str, list[int]]:

@@ -30,18 +30,25 @@ def open_data(
         from tophit.data.icons import icon_set
 
         return icon_set()
+    check_data(name)
     path = Path(name).expanduser()
     prefix, rest = _set_and_folder(name)
     if prefix or (set_name is not None and path.is_dir()):
         from tophit.data.sets import read_set
 
-        return read_set(prefix or str(set_name), rest if prefix else path, partial, boxes)
+        return read_set(prefix or str(set_name), rest if prefix else path, partial, boxes, own_images=not prefix)
     if path.is_dir():
         return manifest_from_folder(path, test_share, seed)
     if path.suffix in (".csv", ".parquet"):
         return read_manifest(path)
-    if path.suffix == SUFFIX:
-        return manifest_of_features(path)
+    return manifest_of_features(path)
+
+
+def check_data(name: str) -> None:
+    """Raise if a name is not one that ``open_data`` can open; nothing is read."""
+    path = Path(name).expanduser()
+    if name == "icons" or _set_and_folder(name)[0] or path.is_dir() or path.suffix in (".csv", ".parquet", SUFFIX):
+        return
     raise UsageError(
         f"No data at '{name}': expected a manifest (.csv, .parquet), a feature file (.npz), a folder of class folders, "
         f"the set 'icons', or a benchmark set and its folder ({SETS_AND_FOLDER})."

@@ -18,18 +18,25 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
     return {names[i]: "test" if rank < tests else "train" for rank, i in enumerate(order)}
 
 
-def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest:
+_MOST_TIMES = 3  # the two classes that choosing an epoch needs may be so many times the share that was asked for
+
+
+def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int = 0) -> Manifest:
     """Move a share of the training classes, at least two, to the split "validation".
 
-    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged.
+    A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged. So
+    is one with so few training classes that two of them would be far more than the share: of 4 classes, 10% is none.
+    Each ``fold`` below ``validation_folds`` holds out other classes.
     """
-    if share == 0 or any(row.split == "validation" for row in manifest):
+    folds = validation_folds(manifest, share)
+    if folds == 0 or any(row.split == "validation" for row in manifest):
         return manifest
+    if fold >= folds:
+        raise UsageError(f"data.validation_fold: {manifest.source} has only {folds} (0 to {folds - 1}), not {fold}.")
     names = sorted({row.label for row in manifest if row.split == "train"})
-    wanted = max(2, round(share * len(names)))
-    if len(names) - wanted < 2:
-        return manifest
-    held_out = {names[i] for i in np.random.default_rng(seed).permutation(len(names))[:wanted]}
+    wanted = _held_out(len(names), share)
+    order = np.random.default_rng(seed).permutation(len(names))
+    held_out = {names[i] for i in order[fold * wanted : (fold + 1) * wanted]}
 
     def moved(row: ImageRow) -> ImageRow:
         if row.split != "train" or row.label not in held_out:
@@ -37,6 +44,22 @@ def hold_out_validation(manifest: Manifest, share: float, seed: int) -> Manifest
         return ImageRow(row.path, row.label, "validation", row.role, row.box, row.metadata)
 
     return Manifest(tuple(moved(row) for row in manifest), manifest.source)
+
+
+def validation_folds(manifest: Manifest, share: float) -> int:
+    """Return how many sets of training classes, none in two of them, can be held out; 0 if there are too few classes.
+
+    It is 1 where the manifest itself says which classes are for validation.
+    """
+    if any(row.split == "validation" for row in manifest):
+        return 1
+    classes = len({row.label for row in manifest if row.split == "train"})
+    wanted = _held_out(classes, share)
+    return 0 if classes - wanted < 2 or wanted > _MOST_TIMES * share * classes else classes // wanted
+
+
+def _held_out(classes: int, share: float) -> int:
+    return max(2, round(share * classes))
 
 
 def merge_classes(manifest: Manifest, size: int) -> Manifest:

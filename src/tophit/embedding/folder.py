@@ -15,6 +15,7 @@ import numpy as np
 
 from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
+from tophit.embedding.features import KeptFeatures
 from tophit.embedding.vector_parts import (
     DESCRIPTION,
     FORMAT,
@@ -156,19 +157,24 @@ def _embed(
     workers: int,
     progress: Progress | None,
 ) -> Iterator[tuple[int, np.ndarray, list[int], dict[int, str]]]:
-    """Yield each block's vectors, the rows they belong to, and the reasons for the rows without one."""
-    batches = [block[i : i + batch] for _, block in todo for i in range(0, len(block), batch)]
+    """Yield each block's vectors, the rows they belong to, and the reasons for the rows without one.
+
+    Features that an earlier command kept are used; the others are computed.
+    """
+    kept = KeptFeatures(embedder, rows, [row for _, block in todo for row in block], runtime)
+    missing = {number: [row for row in block if row not in kept.numbers] for number, block in todo}
+    batches = [some[i : i + batch] for some in missing.values() for i in range(0, len(some), batch)]
     computed = features_of(runtime, embedder, rows, batches, workers, progress)
     for number, block in todo:
-        vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
-        good: list[int] = []
+        features = kept.read([row for row in block if row in kept.numbers])
         bad: dict[int, str] = {}
-        for _ in range(0, len(block), batch):
+        for _ in range(0, len(missing[number]), batch):
             one = next(computed)
             bad |= one.bad
-            good += one.rows
-            vectors.append(embedder.embed_arrays(one.values))
-        yield number, np.concatenate(vectors), good, bad
+            features |= dict(zip(one.rows, one.values, strict=True))
+        good = sorted(features)
+        values = np.stack([features[row] for row in good]) if good else np.empty((0, embedder.backbone.channels))
+        yield number, embedder.embed_arrays(values.astype(np.float32, copy=False)), good, bad
     next(computed, None)  # lets the progress bar finish
 
 

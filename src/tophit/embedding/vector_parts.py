@@ -15,7 +15,7 @@ import numpy as np
 from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file
+from tophit.files import check_folder, replace_file
 
 FORMAT = 1
 DESCRIPTION = "embedding.json"
@@ -37,6 +37,18 @@ class EmbeddedPart:
 def part_path(folder: Path, rank: int, number: int) -> Path:
     """Return the path of part ``number`` of process ``rank``."""
     return folder / f"part-{rank:04d}-{number:05d}.parquet"
+
+
+_FILES = (".npz", ".npy", ".parquet", ".csv", ".json")
+
+
+def check_parts_folder(folder: Path) -> None:
+    """Raise, before any work is done, if vectors can't be written to a folder, or its name is that of a file."""
+    if folder.suffix.lower() in _FILES and not folder.is_dir():
+        raise UsageError(
+            f"--out: vectors are written to a folder of Parquet parts, not to a file: --out {folder.with_suffix('')}"
+        )
+    check_folder(folder, "--out")
 
 
 def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: dict[int, str]) -> None:

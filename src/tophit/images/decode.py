@@ -84,10 +84,32 @@ def _read_open_image(image: Image.Image, box: Box | None, least_side: int | None
         raise BadImage(f"{image.width}x{image.height} pixels are more than the limit of {MAX_PIXELS:,}")
     full_size = image.size
     if least_side is not None:
-        _decode_smaller(image, box, least_side)
+        _decode_smaller(image, None if box is None else _inside(box, image), least_side)
     scale = image.width / full_size[0]
     rgb = to_rgb(image)
     return rgb if box is None else _crop(rgb, tuple(value * scale for value in box))
+
+
+def picture_size(path: str | Path) -> tuple[int, int]:
+    """Return width and height of an image file as a person sees it, from its head alone."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with Image.open(path) as image:
+                return _upright_size(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise BadImage(f"{path}: can't be decoded ({error})") from error
+
+
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)  # by a quarter
+    return (image.height, image.width) if turned else image.size
+
+
+def _inside(box: Box, image: Image.Image) -> Box:
+    """Return the part of a box that is inside the upright picture: what lies outside must not count as its size."""
+    width, height = _upright_size(image)
+    return min(box[0], width), min(box[1], height), min(box[2], width), min(box[3], height)
 
 
 def _decode_smaller(image: Image.Image, box: Box | None, least_side: int) -> None:

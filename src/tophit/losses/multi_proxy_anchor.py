@@ -58,7 +58,7 @@ VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.T
 }
 
 
-@register("loss", "multi-proxy-anchor")
+@register("loss", "multi-proxy-anchor", called=("mpa",))
 class MultiProxyAnchorLoss(ProxyLoss):
     """Multi-Proxy-Anchor loss (Saeki et al., 2021, arXiv 2110.03997): MPA, MPA-DW and MPA-AP.
 

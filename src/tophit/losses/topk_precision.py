@@ -99,7 +99,7 @@ def topk_precision(
     return similarity.new_zeros(len(similarity)).index_add(0, queries, gaps)
 
 
-@register("loss", "topk-precision")
+@register("loss", "topk-precision", called=("topk",))
 class TopKPrecisionLoss(RankingLoss):
     """Top-k precision loss (Lu, Xu et al., ICCV 2019, "Sampling wisely").
 

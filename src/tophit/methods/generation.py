@@ -45,7 +45,7 @@ _PARTS = {
 }
 
 
-@register("method", "generation", also="tophit.methods.thsg.settings:GenerationSettings")
+@register("method", "generation", called=("thsg",), also="tophit.methods.thsg.settings:GenerationSettings")
 class GenerationMethod(Method):
     """THSG: learns from real triplets and hard generated ones. Needs balanced batches and a pair loss.
 

@@ -71,7 +71,7 @@ def exemplars(
     return {}
 
 
-@register("method", "projection", also="tophit.batches.representatives:RepresentativeBatchSampler")
+@register("method", "projection", called=("profs",), also="tophit.batches.representatives:RepresentativeBatchSampler")
 class ProjectionMethod(Method):
     """PROFS: one representative per class for some steps, near the previous weights. Needs balanced batches.
 

@@ -137,12 +137,15 @@ class Embedder(nn.Module):
         }
 
     def save(self, folder: str | Path) -> None:
-        """Save the embedder as a folder: safetensors weights and one JSON."""
+        """Save the embedder as a folder: safetensors weights and one JSON. Adapters are merged into the weights."""
         from safetensors.torch import save_file
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
+        from tophit.models.lora import has_adapters, merged_state
+
+        own = merged_state(self) if has_adapters(self.backbone) else self.state_dict()
+        state = {name: value.detach().cpu().contiguous() for name, value in own.items()}
         with replace_file(folder / _WEIGHTS) as temporary:
             save_file(state, temporary)
         write_json(folder / _DESCRIPTION, self.describe())

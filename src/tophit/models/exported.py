@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file, write_json
+from tophit.files import check_folder, replace_file, write_json
+from tophit.images.preprocessing import Preprocessing
 from tophit.models.embedder import Embedder
 from tophit.models.onnx_export import export_onnx
 from tophit.models.runtimes import export_installed, onnx_installed
@@ -46,6 +47,7 @@ def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Ex
         raise UsageError(f"The name of an exported model must end in .onnx, not '{path.name}'.")
     if not export_installed():
         raise UsageError("The export needs packages that are not installed; install them: pip install 'tophit[onnx]'")
+    check_folder(path.parent, "--out")
     path.parent.mkdir(parents=True, exist_ok=True)
     difference, speeds = None, {}
     with replace_file(path) as temporary:
@@ -68,8 +70,23 @@ def _describe(embedder: Embedder, model: str) -> dict[str, Any]:
         "input": {"name": "images", "type": "float32", "shape": ["batch", 3, size, size]},
         "output": {"name": "vectors", "type": "float32", "shape": ["batch", embedder.dim], "unit_length": True},
         "preprocessing": embedder.preprocessing.to_json(),
+        "resize": _resize(embedder.preprocessing),
         "fingerprint": embedder.fingerprint(),
         "model": model,
+    }
+
+
+def _resize(preprocessing: Preprocessing) -> dict[str, Any]:
+    """Return how a picture becomes the input, as ``Preprocessing`` does it: the filter, and the rule as a sentence."""
+    size, crop = preprocessing.size, preprocessing.crop
+    sides = f"{crop:g} of each side" if preprocessing.squash else f"a square of {crop:g} of the short side"
+    order = preprocessing.channel_order
+    return {
+        "filter": "bicubic",
+        "antialias": True,
+        "rule": f"Turn the picture upright, put it over white, as 8-bit RGB. Cut out its centre, {sides}, rounded to "
+        f"whole pixels. Resize that to {size}x{size} pixels. Divide by 255, subtract mean, divide by std; channels in "
+        f"the order {order}.",
     }
 
 

@@ -119,7 +119,7 @@ def _toy_net(variant: str, points: torch.Tensor, labels: torch.Tensor, seed: int
     """Train the paper's net: two layers of 30 neurons, from the plane to the unit circle."""
     torch.manual_seed(seed)
     net = nn.Sequential(nn.Linear(2, 30), nn.ReLU(), nn.Linear(30, 30), nn.ReLU(), nn.Linear(30, 2))
-    loss = PNPLoss(variant=variant, alpha=4.0, b=2.0, temperature=0.05)
+    loss = PNPLoss(variant=VARIANTS[variant](4.0, 2.0), temperature=0.05)
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     draw = torch.Generator().manual_seed(seed)
     for _ in range(steps):
@@ -142,7 +142,10 @@ def _toy() -> Drawing:
     state = torch.random.get_rng_state()
     for variant in ("Ib", "Dq"):
         nets = [_toy_net(variant, *train, seed) for seed in range(_TOY_SEEDS)]
-        drawn += [(f"PNP-{variant}: {part}", _on_circle(nets[0], x), y) for part, (x, y) in zip(("training", "test"), (train, test), strict=True)]
+        drawn += [
+            (f"PNP-{variant}: {part}", _on_circle(nets[0], x), y)
+            for part, (x, y) in zip(("training", "test"), (train, test), strict=True)
+        ]
         recalls = [retrieval_metrics(_on_circle(net, test[0]), test[1].numpy())["recall@1"] for net in nets]
         found.append(f"PNP-{variant} {', '.join(f'{100 * recall:.0f}' for recall in recalls)}%")
     torch.random.set_rng_state(state)
@@ -153,10 +156,10 @@ def _toy() -> Drawing:
             _draw_classes(axes, title, points, labels.numpy())
             numbers |= {f"{title}, x": points[:, 0], f"{title}, y": points[:, 1], f"{title}, class": labels.numpy()}
     caption = (
-        "Left: four training classes of 150 points, each in two opposite places, and four test classes, two of which lie "
-        "where training sees one class. Middle and right: the unit circle to which a net with two layers of 30 neurons "
-        f"maps them (first seed). Recall@1 on the test classes with seeds 0 to {_TOY_SEEDS - 1}: {'; '.join(found)}. The "
-        "paper does not give its points; these are ours."
+        "Left: four training classes of 150 points, each in two opposite places, and four test classes, two of which "
+        "lie where training sees one class. Middle and right: the unit circle to which a net with two layers of 30 "
+        f"neurons maps them (first seed). Recall@1 on the test classes with seeds 0 to {_TOY_SEEDS - 1}: "
+        f"{'; '.join(found)}. The paper does not give its points; these are ours."
     )
     return Drawing("toy", "A toy in two dimensions", caption, numbers, figure)
 

@@ -66,7 +66,13 @@ def measure(made: Reproduction) -> MeasuredTable:
     rows = [_measured(row, results.get(row.name), made.columns, left_out is None) for row in made.rows]
     entry = made.entry
     return MeasuredTable(
-        made.name, paper_title(made.name), entry.caption, made.set_name, made.columns, rows, _notes(made, plan, left_out)
+        made.name,
+        paper_title(made.name),
+        entry.caption,
+        made.set_name,
+        made.columns,
+        rows,
+        _notes(made, plan, left_out),
     )
 
 

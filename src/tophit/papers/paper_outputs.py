@@ -73,10 +73,10 @@ def to_terminal(found: MeasuredTable) -> Table:
         column.justify, column.no_wrap = "right", True
     for row in found.rows:
         if not row.quoted:
-            table.add_row(row.name, *(_ours(row.cells[each], each, False) or "–" for each in found.columns))
+            table.add_row(row.name, *(_ours(row.cells[each], each, False) or "-" for each in found.columns))
         if any(cell.paper is not None for cell in row.cells.values()):
             name = f"{row.name} (quoted)" if row.quoted else "  the paper"
-            table.add_row(name, *(_paper(row.cells[column]) or "–" for column in found.columns), style="dim")
+            table.add_row(name, *(_paper(row.cells[column]) or "-" for column in found.columns), style="dim")
     return table
 
 
@@ -106,7 +106,7 @@ def _cells(row: MeasuredRow, columns: Sequence[str]) -> list[str]:
 
 def _text(cell: Cell, column: str) -> str:
     ours, paper = _ours(cell, column), _paper(cell)
-    return f"{ours} / {paper}" if ours and paper else ours or (f"– / {paper}" if paper else "–")
+    return f"{ours} / {paper}" if ours and paper else ours or (f"- / {paper}" if paper else "-")
 
 
 def _ours(cell: Cell, column: str, with_interval: bool = True) -> str:
@@ -134,7 +134,7 @@ def _html_table(found: MeasuredTable) -> str:
 
 def _html_row(row: MeasuredRow, columns: Sequence[str]) -> str:
     cells = (
-        f"<td><b>{_ours(cell, column) or '–'}</b><small>paper {_paper(cell) or '–'}</small></td>"
+        f"<td><b>{_ours(cell, column) or '-'}</b><small>paper {_paper(cell) or '-'}</small></td>"
         for column in columns
         for cell in [row.cells[column]]
     )

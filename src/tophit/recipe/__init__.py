@@ -2,6 +2,7 @@
 
 from tophit.recipe.choosing import Section
 from tophit.recipe.fields import recipe_fields
+from tophit.recipe.listing import recipe_groups
 from tophit.recipe.reading import (
     apply_overrides,
     make_recipe,
@@ -21,6 +22,7 @@ __all__ = [
     "merged",
     "read_recipe",
     "recipe_fields",
+    "recipe_groups",
     "recipe_names",
     "shipped_for_paper",
     "table_rows",

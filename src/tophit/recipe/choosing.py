@@ -24,7 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from tophit.errors import UsageError
 from tophit.options import Registered
-from tophit.registry import did_you_mean, entries, find, is_known, names, own_names
+from tophit.registry import did_you_mean, entries, find, is_known, meant, names, own_names
 from tophit.signatures import Foreign
 
 PEER = "pml/"
@@ -58,12 +58,13 @@ def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> B
         if not isinstance(value, dict):
             raise PydanticCustomError("not_chosen", "must be a section with a {key} and its fields", {"key": key})
         value = {key: default, **value}
-        name = str(value[key])
+        name = meant(kind, str(value[key]))
+        value[key] = name
         if peers and name.startswith(PEER):
             return Peer(name=name, arguments={each: value[each] for each in value if each != key})
         if not is_known(kind, name):
             known = [*names(kind), *([f"{PEER}NAME"] if peers else [])]
-            hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}"
+            hint = f"{other_section(kind, name) or did_you_mean(name, known)} Choices: {', '.join(known)}"
             raise PydanticCustomError("unknown_choice", "{hint}", {"hint": hint, "key": key, "name": name})
         try:
             section = section_of(kind, name)
@@ -76,6 +77,19 @@ def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> B
             raise PydanticCustomError("in_section", "see its fields", found) from None
 
     return BeforeValidator(read)
+
+
+def other_section(kind: str, name: str) -> str:
+    """Return where a name belongs that is none of this kind: another section, or a loss together with a miner."""
+    for other in ("loss", "method", "miner"):
+        if other != kind and is_known(other, meant(other, name)):
+            return f" '{name}' is a {other}: set {other}={name}."
+    for at in range(1, len(name)):  # triplet-semi, triplet_hard
+        loss, rest = meant("loss", name[:at]), name[at:].strip("-_ ")
+        miner = next((each for each in names("miner") if rest and each.startswith(rest.lower())), None)
+        if miner and is_known("loss", loss) and ":" not in name:
+            return f" '{name}' is the loss {loss} with the miner {miner}: set loss={loss} and miner={miner}."
+    return ""
 
 
 @cache
@@ -118,6 +132,7 @@ def registered(kind: str, also: Sequence[str] = ()) -> AfterValidator:
     """Reject a name that is neither registered nor one of the words ``also``."""
 
     def check(name: str) -> str:
+        name = name if name in also else meant(kind, name)
         if name not in also and not is_known(kind, name):
             known = [*also, *(f"{each}NAME" if each.endswith("/") else each for each in names(kind))]
             hint = f"{did_you_mean(name, known)} Choices: {', '.join(known)}"

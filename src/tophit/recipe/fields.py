@@ -8,51 +8,54 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tophit.recipe.choosing import alternatives
+from tophit.recipe.choosing import Peer, Section, alternatives
+from tophit.recipe.reading import REQUIRED
 from tophit.recipe.recipe_files import name_key
 from tophit.recipe.sections import CHOSEN, Recipe
 
 Line = tuple[str, str, str, str]
 
 
-def recipe_fields() -> Iterator[Line]:
-    """Yield (path, type, default, description) of every field, in order."""
+def recipe_fields(recipe: Recipe | None = None) -> Iterator[Line]:
+    """Yield (path, type, value, description) of every field, in order; the value is a recipe's, else the default."""
     for name, info in Recipe.model_fields.items():
+        value = None if recipe is None else getattr(recipe, name)
         if name in CHOSEN:
-            yield from _chosen_fields(name, getattr(info.get_default(call_default_factory=True), name_key(name)))
+            yield from _chosen_fields(name, info.get_default(call_default_factory=True) if value is None else value)
         else:
-            yield from _fields_of(name, info)
+            yield from _fields_of(name, info, value)
 
 
-def _chosen_fields(section: str, default: str) -> Iterator[Line]:
-    """Yield the field that holds the name, then the fields of the default choice, then those of the others."""
-    sections, key = alternatives(CHOSEN[section]), name_key(section)
+def _chosen_fields(section: str, value: Section) -> Iterator[Line]:
+    """Yield the field that holds the name, then the fields of this choice, then those of the others."""
+    kind, key = CHOSEN[section], name_key(section)
+    default = getattr(value, key)
+    sections = {**({} if isinstance(value, Peer) else {default: type(value)}), **alternatives(kind)}
+    if isinstance(value, Peer):
+        yield from ((f"{section}.{name}", "argument", _written(each), "") for name, each in value.arguments.items())
     peers = ["pml/NAME"] if section in ("loss", "miner") else []
     choices = " | ".join([*sections, *peers, "package.module:Name"])
     yield f"{section}.{key}", choices, default, "Which one to use; each has its own fields."
     seen: set[str] = set()
-    for choice in [default, *(each for each in sections if each != default)]:
+    for choice in sections:
         for name, info in sections[choice].model_fields.items():
             shared = section == "batches"  # one section has the options of all samplers
             if name != key and not (shared and name in seen):
                 seen.add(name)
                 path = f"{section}.{name}"
-                for line in _fields_of(path, info):
+                own = getattr(value, name, None) if choice == default or shared else None
+                for line in _fields_of(path, info, own):
                     yield line if choice == default or shared else (f"{line[0]} ({choice})", *line[1:])
 
 
-def _fields_of(path: str, info: FieldInfo) -> Iterator[Line]:
+def _fields_of(path: str, info: FieldInfo, value: Any = None) -> Iterator[Line]:
     below = info.annotation
     if isinstance(below, type) and issubclass(below, BaseModel):
         for name, each in below.model_fields.items():
-            yield from _fields_of(f"{path}.{name}", each)
+            yield from _fields_of(f"{path}.{name}", each, None if value is None else getattr(value, name))
     else:
-        yield (
-            path,
-            _name_of(below),
-            "(required)" if info.is_required() else _written(info.default),
-            info.description or "",
-        )
+        default = REQUIRED if info.is_required() else _written(info.default)
+        yield path, _name_of(below), default if value is None else _written(value), info.description or ""
 
 
 def _written(value: Any) -> str:

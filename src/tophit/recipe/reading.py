@@ -3,24 +3,46 @@
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from tophit.errors import UsageError
-from tophit.recipe.recipe_files import name_key, name_of_row, read_file, shipped_files, shipped_variants, table_rows
+from tophit.recipe.recipe_files import (
+    merged,
+    name_key,
+    name_of_row,
+    read_file,
+    shipped_files,
+    shipped_variants,
+    table_rows,
+)
 from tophit.recipe.sections import CHOSEN, Recipe
-from tophit.registry import did_you_mean
+from tophit.registry import did_you_mean, is_known, meant
+
+REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
+
+_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a user names only data
 
 
-def read_recipe(source: str | Path | None, overrides: Sequence[str] = (), data: str | None = None) -> Recipe:
+def read_recipe(
+    source: str | Path | None,
+    overrides: Sequence[str] = (),
+    data: str | None = None,
+    absent: Mapping[str, Any] | None = None,
+    *,
+    to_explain: bool = False,
+) -> Recipe:
     """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number.
+    number. ``absent`` are fields to use instead of the defaults where the file lacks them. A recipe only
+    ``to_explain`` need not name any data.
     """
-    fields = {} if source is None else _read(source)
+    fields = merged({}, _WITHOUT_RECIPE) if source is None else merged(absent or {}, _read(source))
+    if to_explain:
+        _section_of(fields, ["data"], "data.manifest").setdefault("manifest", REQUIRED)
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     fields = apply_overrides(fields, overrides)
@@ -40,8 +62,18 @@ def make_recipe(fields: dict[str, Any], where: str = "the recipe") -> Recipe:
     try:
         return Recipe.model_validate({"data": {}, **fields})
     except ValidationError as error:
-        problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), Recipe)]
-        raise UsageError(f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)) from None
+        raise UsageError(problems_in(where, error, Recipe)) from None
+
+
+def problems_in(where: str, error: ValidationError, section: type[BaseModel]) -> str:
+    """Return what is wrong with the fields of a section, a line each: the path, and what would be right."""
+    problems = [sentence for problem in error.errors() for sentence in _explain(dict(problem), section)]
+    return f"In {where}:\n" + "\n".join(f"  {problem}" for problem in problems)
+
+
+def overridden(overrides: Sequence[str]) -> set[str]:
+    """Return the paths of the fields that overrides such as ``loss.alpha=2`` set."""
+    return {override.partition("=")[0].strip() for override in overrides}
 
 
 def recipe_names() -> list[str]:
@@ -79,11 +111,23 @@ def _read(source: str | Path) -> dict[str, Any]:
     rows = table_rows()
     if name in rows:
         return rows[name]
+    if hint := _paper_or_setting(name, shipped):
+        raise UsageError(f"There is no recipe '{source}'.{hint} To list all recipes: tophit train --list.")
     hint = did_you_mean(name, [*shipped, *variants, *rows])
     raise UsageError(
         f"There is no recipe file '{source}', nor a built-in recipe of that name ({', '.join(shipped)}).{hint} "
         "To list them all: tophit train --list."
     )
+
+
+def _paper_or_setting(name: str, shipped: Mapping[str, Any]) -> str:
+    """Return a hint for a name that is no recipe but a paper, a loss or a method: what to type instead."""
+    word = name.lower().replace("-", "")
+    papers = [each for each in shipped if each.startswith(f"{word}/")]
+    kind = next((kind for kind in ("loss", "method") if is_known(kind, meant(kind, name))), None)
+    hints = [f" '{name}' is a paper with the recipes {', '.join(papers)}."] if papers else []
+    hints += [f" On your own images: tophit train head --set {kind}={name} --data PATH."] if kind else []
+    return "".join(hints)
 
 
 def _apply(fields: dict[str, Any], override: str) -> None:
@@ -128,8 +172,11 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
         for each in context["problems"]:
             yield from _explain(each, context["section"], parts)
         return
+    if not parts:  # about several fields together
+        yield problem["msg"].removeprefix("Value error, ")
+        return
     fields = _section_at(section, parts[:-1]).model_fields
-    field = fields.get(parts[-1]) if parts else None
+    field = fields.get(parts[-1])
     described = (field.description or "") if field else ""
     if problem["type"] == "extra_forbidden":
         known = sorted(fields)
@@ -157,8 +204,16 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
 
 def _section_at(section: type[BaseModel], parts: Sequence[str]) -> type[BaseModel]:
     """Return the section at a path below another one."""
+    of_names: type[BaseModel] | None = None  # what a mapping such as a plan's candidates holds under its names
     for part in parts:
+        if of_names is not None:
+            section, of_names = of_names, None
+            continue
         info = section.model_fields.get(part)
         kind = info.annotation if info else None
-        section = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else section
+        if get_origin(kind) is dict:
+            kind = get_args(kind)[1]
+            of_names = kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            section = kind
     return section

@@ -17,6 +17,7 @@ import yaml
 
 from tophit.errors import UsageError
 from tophit.recipe.sections import CHOSEN
+from tophit.registry import meant
 
 _BASE = "base"  # a built-in file of this name is for others to build on, not to train with
 _DEEPEST = 8
@@ -149,7 +150,10 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaces(key: str, before: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
-    return key in CHOSEN and "name" in before and value.get("name", before["name"]) != before["name"]
+    if key not in CHOSEN or "name" not in before:
+        return False
+    names = {meant(CHOSEN[key], str(each)) for each in (before["name"], value.get("name", before["name"]))}
+    return len(names) > 1
 
 
 def name_key(section: str) -> str:

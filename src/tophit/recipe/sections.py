@@ -69,6 +69,11 @@ class Data(Section):
         lt=1,
         description="Share of the training classes held out to choose the best epoch; 0 keeps the last epoch.",
     )
+    validation_fold: int = Field(
+        default=0,
+        ge=0,
+        description="Which classes are held out: 0 the first share of the shuffled classes, 1 the next, and so on.",
+    )
     merge_classes: int = Field(
         default=1,
         ge=1,
@@ -115,16 +120,27 @@ class Embedder(Section):
     levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
     layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
     dim: int | None = Field(default=128, ge=1, description="Length of the vectors; null: as long as the pooled vector.")
-    trainable: Literal["head", "last", "all"] = Field(
+    head_start: Literal["random", "pca"] = Field(
+        default="random",
+        description="Where the head begins: at random weights, as in the papers, or at principal components of the "
+        "training features, so that the first step begins at the backbone's quality; centred and whitened if that is "
+        "better on validation classes. The recipe 'head' and a run without a recipe have pca.",
+    )
+    trainable: Literal["head", "last", "lora", "all"] = Field(
         default="head",
         description="'head' trains on the frozen backbone's cached features, in seconds; 'last' also the backbone's "
-        "last stages, on cached activations of those before them, in minutes; 'all' trains everything.",
+        "last stages, on cached activations of those before them, in minutes; 'lora' small matrices beside a "
+        "transformer's linear layers, merged into them when saved (pip install 'tophit[lora]'); 'all' trains all.",
     )
     last: int | None = Field(
         default=None,
         ge=1,
-        description="How many last stages (blocks) of the backbone learn (for 'last'); null: those with half of its "
-        "weights.",
+        description="How many last stages (blocks) of the backbone learn (for 'last' and 'lora'); null: for 'last' "
+        "those with half of its weights, for 'lora' all.",
+    )
+    lora_rank: int = Field(default=8, ge=1, description="The rank of the matrices that learn (for 'lora').")
+    lora_alpha: float = Field(
+        default=16.0, gt=0, description="Their product is multiplied by lora_alpha / lora_rank (for 'lora')."
     )
     freeze_batch_norm: bool = Field(
         default=True, description="Keep BatchNorm's statistics as they were loaded (not for 'head')."
@@ -327,6 +343,18 @@ class Evaluation(Section):
     clusters: str | None = Field(
         default=None,
         description="Finally compute NMI and F1 of k-means against this column of the test rows: label, or metadata.",
+    )
+    keep: Literal["best", "trained"] = Field(
+        default="best",
+        description="'best' keeps what is best on the validation classes: the untrained backbone, the best epoch, or a "
+        "mixture of the weights of both. 'trained' always keeps the best epoch, as the papers do. Without pretrained "
+        "weights, without validation classes, or with select_on: test, it is always the best epoch.",
+    )
+    splits: int | None = Field(
+        default=None,
+        ge=1,
+        description="Class splits over which epoch and what is kept are chosen; each further one trains once more. "
+        "null: for a head, up to 5, until 20 classes were held out; else 1.",
     )
     protocol: Protocol = Field(
         default="drawn-galleries",

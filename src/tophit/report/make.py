@@ -31,8 +31,16 @@ from tophit.report.query_pages import TopK
 from tophit.report.tables import set_up_sentence
 from tophit.training.evaluate import named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
+from tophit.training.result import TrainingResult
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import has_pairs
+
+_TRAINED = {
+    "head": "the head",
+    "last": "the head and the network's last stages",
+    "lora": "the head and adapters of the network's layers (LoRA)",
+    "all": "the whole network",
+}
 
 
 @dataclass(frozen=True)
@@ -160,12 +168,12 @@ def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) 
     return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
 
 
-def _finished(folder: Path) -> tuple[Run, dict[str, Any]]:
+def _finished(folder: Path) -> tuple[Run, TrainingResult]:
     run = Run.open(folder)
     result = run.result()
     if result is None:
         raise UsageError(f"The run in {folder} has not finished; tophit train --resume {folder} continues it.")
-    return run, result
+    return run, TrainingResult(folder, result)
 
 
 def _test_part(manifest: Manifest) -> Manifest:
@@ -196,8 +204,8 @@ def _top_k_of(against: str | None) -> TopK | None:
     return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
 
 
-def _notes(first: Measured, result: dict[str, Any], unread: int, against: str | None) -> list[str]:
-    notes = []
+def _notes(first: Measured, result: TrainingResult, unread: int, against: str | None) -> list[str]:
+    notes = result.sentences()
     if unread:
         notes.append(f"{unread:,} test images could not be read and are left out.")
     if against is not None and (warning := advantage_of(against, first.rows)):
@@ -228,7 +236,7 @@ def _recipe(recipe: Recipe, result: dict[str, Any], manifest: Manifest) -> dict[
         "data": recipe.data.manifest,
         "training images": f"{len(manifest.where('train')):,}",
         "backbone": f"{recipe.embedder.backbone}, {recipe.embedder.weights} weights",
-        "trained": "the whole network" if recipe.embedder.trainable == "all" else "the head",
+        "trained": _TRAINED[recipe.embedder.trainable],
         "dimensions": str(recipe.embedder.dim),
         "loss": recipe.loss.name,
         "method": recipe.method.name,

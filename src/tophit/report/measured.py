@@ -13,6 +13,7 @@ from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.training.evaluate import SearchArrays, metrics_of_vectors, search_arrays
 from tophit.training.full_evaluation import embed_by_both
+from tophit.wording import counted
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def verdict(
     """Return the first sentence of a report: the metric, the backbone before training if known, the other model."""
     classes = len(set(first.query_labels.tolist()))
     sentence = f"{metric} is {_with_interval(first.metrics[metric], first.metrics.intervals.get(metric))} "
-    sentence += f"on {len(first.search.query):,} queries of {classes:,} classes"
+    sentence += f"on {counted(len(first.search.query), 'query')} of {counted(classes, 'class')}"
     if before.get(metric) is not None:
         gain = 100 * (first.metrics[metric] - before[metric])
         sentence += f", {abs(gain):.1f} points {'above' if gain >= 0 else 'below'} the backbone before training, "

@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from tophit.progress import in_words
+
 if TYPE_CHECKING:
+    from tophit.advice import Option
     from tophit.evaluation import PairedDifference
 
 SHOWN = ("recall@1", "precision@5", "MAP@R", "ndcg@8")
@@ -27,11 +30,28 @@ def metrics_table(models: Mapping[str, Measured], names: Sequence[str] = SHOWN) 
 def metric_list(metrics: Mapping[str, float], intervals: Mapping[str, Sequence[float]]) -> Table:
     """Return a table with one row per metric, in percent; distances (dists@intra, dists@inter) are as they are."""
     table = Table("metric", "%", "95% interval")
-    for name, value in metrics.items():
+    for name, shown in _rows(metrics).items():
+        value = metrics[name]
         table.add_row(
-            name, f"{value:.3f}" if _is_distance(name) else f"{100 * value:.2f}", _interval(intervals.get(name))
+            shown, f"{value:.3f}" if _is_distance(name) else f"{100 * value:.2f}", _interval(intervals.get(name))
         )
     return table
+
+
+def _rows(metrics: Mapping[str, Any]) -> dict[str, str]:
+    """Return the metrics to show, and how: of one result, recall and precision are the same number."""
+    if not {"recall@1", "precision@1"} <= metrics.keys():
+        return {name: name for name in metrics}
+    same = {"recall@1": "recall@1 = precision@1"}
+    return {name: same.get(name, name) for name in metrics if name != "precision@1"}
+
+
+def spread_sentence(spread: Mapping[str, float]) -> str:
+    """Return the spread of classes (see ``class_spread``) as a sentence that does not invite a wrong comparison."""
+    return (
+        f"Cosine distance of images to their class's others {spread['intra']:.3f}, of class means to each other "
+        f"{spread['inter']:.3f}. (Means lie closer together than images do: compare each with another model's.)"
+    )
 
 
 def comparison_list(
@@ -39,15 +59,29 @@ def comparison_list(
 ) -> Table:
     """Return a table with one row per metric: both models in percent, the difference with interval and p-value."""
     table = Table("metric", "%", "against %", "difference", "95% interval", "p (permutation)")
-    for name, difference in differences.items():
+    for name, shown in _rows(differences).items():
+        difference = differences[name]
         table.add_row(
-            name,
+            shown,
             f"{100 * metrics[name]:.2f}",
             f"{100 * other[name]:.2f}",
             f"{100 * difference.mean:+.2f}",
             f"{100 * difference.low:+.2f} to {100 * difference.high:+.2f}",
             f"{difference.p_permutation:.4f}",
         )
+    return table
+
+
+def options_table(options: Sequence["Option"]) -> Table:
+    """Return a table with one row per choice of what learns: an epoch, the whole run and the memory."""
+    table = Table("what learns", "pixels", "an epoch", "epochs", "whole run", "memory")
+    for option in options:
+        found, size = option.estimate, "" if option.size is None else str(option.size)
+        if found is None:
+            table.add_row(option.trainable, size, "", "", f"not possible: {option.problem}", "")
+            continue
+        cells = (in_words(found.epoch), str(option.epochs), in_words(found.seconds), f"{found.memory / 1e9:.1f} GB")
+        table.add_row(option.trainable, size, *cells)
     return table
 
 

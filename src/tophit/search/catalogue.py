@@ -1,6 +1,7 @@
 """A catalogue: an index of images together with the embedder that made it, ready to be searched by image."""
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +20,12 @@ from tophit.embedding.vector_parts import (
 )
 from tophit.errors import TophitError, UsageError
 from tophit.files import write_json
-from tophit.images.decode import Box, read_image
+from tophit.images.decode import Box, picture_size, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
 from tophit.reranking import Reranking
 from tophit.search.backend import Hit
+from tophit.search.field_values import check_fields
 from tophit.search.index import Index
 from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
 from tophit.search.versions import IndexOptions, add_version, is_catalogue, open_version, read_versions, switch_version
@@ -54,6 +56,7 @@ class Catalogue:
     def answer(self, query: Query[Example], wording: Wording = Wording()) -> list[list[Hit]]:  # noqa: B008
         """Return the results of a query, best first: a list for each example, or one if it combines them."""
         query.check(wording, lambda source: not isinstance(source, ItemId))
+        check_fields(self.index, query.where)
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
         return answer(self.index, query, *parts)
 
@@ -93,11 +96,23 @@ class Catalogue:
 
     def example(self, text: str) -> Example:
         """Return what a user names: an item by its id, else an image file."""
-        if self.index.get([text])[0] is not None:
-            return ItemId(text)
+        name = self.known_id(text)
+        if name is not None:
+            return ItemId(name)
         if Path(text).is_file():
             return Path(text)
         raise UsageError(f"'{text}' is neither the id of an item in the index nor an image file.")
+
+    def known_id(self, text: str) -> str | None:
+        """Return the id of the item that a user names: an id, a path from the working folder, or the end of one id."""
+        names = [text, str(Path(text).absolute())]
+        found = next((item.id for item in self.index.get(names) if item is not None), None)
+        if found is not None or Path(text).is_absolute() or Path(text).is_file():
+            return found
+        ends = [item.id for item in self.index.items() if item.id.endswith(f"{os.sep}{text}")]
+        if len(ends) > 1:
+            raise UsageError(f"'{text}' is the end of {len(ends)} ids, such as {ends[0]} and {ends[1]}; write more.")
+        return ends[0] if ends else None
 
     def add(self, rows: Sequence[ImageRow], progress: Progress | None = None) -> dict[int, str]:
         """Embed rows and upsert them; return why images could not be read, by row number from 0."""
@@ -115,7 +130,7 @@ class Catalogue:
 
     def _resolve(self, examples: Sequence[Example], box: Box | None) -> list[Resolved]:
         """Return the vectors of examples, in their order; a box is cut out of the images."""
-        ids = [each.id for each in examples if isinstance(each, ItemId)]
+        ids = [self.known_id(each.id) or each.id for each in examples if isinstance(each, ItemId)]
         images = [each if box is None else self._crop(each, box) for each in examples if not isinstance(each, ItemId)]
         items = iter(resolve_items(self.index, ids) if ids else ())
         vectors = iter(self.embedder.encode(images) if images else ())
@@ -126,6 +141,10 @@ class Catalogue:
             raise UsageError(f"A box has 0 <= x1 < x2 and 0 <= y1 < y2, not {','.join(f'{v:g}' for v in box)}.")
         if not isinstance(image, str | Path):
             raise UsageError("A box is cut out of an image file; crop other images yourself.")
+        width, height = picture_size(image)
+        if box[2] >= width + 1 or box[3] >= height + 1:  # a part of a pixel is a matter of rounding
+            given, most = (",".join(f"{value:g}" for value in some) for some in (box, (0, 0, width, height)))
+            raise UsageError(f"The box {given} reaches beyond {image}, which has {width}x{height} pixels: {most}.")
         return read_image(image, box, self.embedder.preprocessing.least_side)
 
 

@@ -117,6 +117,7 @@ class WorstAnswer(Envelope):
 
     state: str
     tried: int
+    unseen: bool = Field(description="Whether only items were tried that the model has not learned.")
     metrics: dict[str, float]
     queries: list[WorstEntry]
     confusions: list[dict[str, Any]]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
@@ -22,6 +22,7 @@ from starlette.staticfiles import StaticFiles
 from tophit import __version__
 from tophit.errors import TophitError
 from tophit.serve import answers
+from tophit.serve.api_page import api_page
 from tophit.serve.guard import Guard
 from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
@@ -228,7 +229,7 @@ async def worst_plain(library: Library) -> dict[str, Any]:
     """Return the worst queries as JSON."""
     found = await library.worst()
     if found is None:
-        return {"state": "building", "tried": 0, "metrics": {}, "queries": [], "confusions": []}
+        return {"state": "building", "tried": 0, "unseen": False, "metrics": {}, "queries": [], "confusions": []}
     ids = list(dict.fromkeys(name for q in found.queries for name in (q.id, *(each[0] for each in q.results))))
     items = await library.first.call(library.first.index.get, ids)
     plain = {item.id: library.plain_item(item.id, item.metadata) for item in items if item is not None}
@@ -250,6 +251,7 @@ async def worst_plain(library: Library) -> dict[str, Any]:
     return {
         "state": "ready",
         "tried": found.tried,
+        "unseen": found.unseen,
         "metrics": found.metrics,
         "queries": queries,
         "confusions": confusions,
@@ -281,6 +283,11 @@ def _add_operations(app: FastAPI, library: Library) -> None:
     @needs("public")
     async def openapi() -> dict[str, Any]:
         return _described(app)
+
+    @app.get("/docs", include_in_schema=False)
+    @needs("public")
+    async def docs() -> Response:
+        return HTMLResponse(api_page(_described(app)))
 
 
 def _add_page(app: FastAPI, access: Access) -> None:

@@ -26,7 +26,7 @@ MOST_POINTS = 10_000
 _MOST_LABELS = 65_535
 _FORMAT = 1
 _MOST_VALUES = 1000  # of a field, that a page offers to choose from
-_MOST_FIELDS = 64
+MOST_FIELDS = 64
 _SAMPLE = 48
 MOST_QUERIES = 5000
 _SHOWN = 60
@@ -89,7 +89,7 @@ def survey(items: Iterable[Item], count: int) -> Survey:
         for name, value in item.metadata.items():
             if name in RESERVED or not isinstance(value, (str, bool, int, float)):
                 continue
-            if name in fields or len(fields) < _MOST_FIELDS:
+            if name in fields or len(fields) < MOST_FIELDS:
                 fields.setdefault(name, FieldFacts(name)).add(value)
         path = item.metadata.get("path")
         if isinstance(path, str) and os.path.isabs(path):
@@ -194,13 +194,14 @@ class Worst:
     queries: list[WorstQuery]
     confusions: list[tuple[str, str, int]]
     metrics: dict[str, float]
+    unseen: bool = False  # only items that the model has not learned were tried
 
 
 def find_worst(index: Index, most: int = MOST_QUERIES) -> Worst:
     """Use items as queries and return those with the lowest average precision.
 
     Of more than ``most`` items, ``most`` are queries, at equal steps in the order of their ids. Items without a label
-    are left out.
+    are left out. If the model has learned some items (their split is not test), only the others are queries.
     """
     chosen = [item for item in index.items() if item.metadata.get("label") not in (None, "")]
     if len(chosen) < 2:
@@ -208,7 +209,10 @@ def find_worst(index: Index, most: int = MOST_QUERIES) -> Worst:
     ids = [item.id for item in chosen]
     vectors = np.stack([item.vector for item in chosen])
     labels = [str(item.metadata["label"]) for item in chosen]
-    asking = np.arange(0, len(chosen), max(1, -(-len(chosen) // most)))
+    tests = np.array([item.metadata.get("split", "test") == "test" for item in chosen])
+    unseen = bool(tests.any() and not tests.all())
+    candidates = np.flatnonzero(tests) if unseen else np.arange(len(chosen))
+    asking = candidates[:: max(1, -(-len(candidates) // most))]
     given = (vectors[asking], [labels[i] for i in asking], vectors, labels)
     metrics = retrieval_metrics(*given, own_items=asking)
     found = worst_queries(metrics.per_query["mAP"], *given, asking, count=_SHOWN, results=_RESULTS)
@@ -222,4 +226,4 @@ def find_worst(index: Index, most: int = MOST_QUERIES) -> Worst:
         for one in found.queries
     ]
     confusions = [(str(each.label), str(each.taken_for), each.queries) for each in found.confusions]
-    return Worst(len(asking), queries, confusions, {k: float(v) for k, v in metrics.items() if np.isfinite(v)})
+    return Worst(len(asking), queries, confusions, {k: float(v) for k, v in metrics.items() if np.isfinite(v)}, unseen)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +11,11 @@ from typing import Any
 
 from tophit.errors import UsageError
 from tophit.search.backend import Item
+from tophit.search.field_values import unknown_field
 from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.guard import stages
-from tophit.serve.index_views import EmbeddingMap, Survey, Worst, find_worst, make_map, survey
+from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, make_map, survey
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, log
 from tophit.serve.requests import RESERVED
@@ -143,6 +144,13 @@ class Library:
                 raise Problem(404, f"The index has no item '{name}'.")
             chosen.append(item)
         return chosen
+
+    def check_fields(self, where: Mapping[str, Any] | None) -> None:
+        """Raise if a filter names a field that no item has, as far as the survey of the index is up to date."""
+        fields = self.survey.fields
+        unknown = sorted(set(where or ()) - fields.keys() - {"id", *RESERVED})
+        if unknown and fields and len(fields) < MOST_FIELDS and self._surveyed == self.first.version:
+            raise unknown_field(unknown[0], fields)
 
     def plain_item(self, item_id: str, metadata: dict[str, Any]) -> dict[str, Any]:
         """Return an item as clients see it: without its vector and path."""

@@ -39,6 +39,7 @@ class _Example:
 async def search(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search by the first model."""
     query = request.to_query(library.limits, files)
+    library.check_fields(query.where)
     models = library.models if files else [library.first]  # a picture that is kept can be compared later
     examples = await _examples(library, query, models)
     return {**library.envelope(library.first), "queries": await _answers(library, library.first, query, examples)}
@@ -49,6 +50,7 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
     if library.second is None:
         raise Problem(404, "There is nothing to compare with: the server was started without --against.")
     query = request.to_query(library.limits, files)
+    library.check_fields(query.where)
     if request.vectors:
         raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
     if len(query.examples) != 1 and not query.is_combined:

@@ -104,6 +104,8 @@ class Access:
             raise Problem(403, "This server accepts no changes: it was started without an admin token.")
         if held:
             raise Problem(403, "This token is for reading only; changes need an admin token.")
+        if given:
+            raise Problem(401, "This token is not valid.", {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         raise Problem(401, "This needs a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
 
     def check_host(self, headers: dict[str, str]) -> None:

@@ -62,13 +62,14 @@ class ActivationSource(CachedSource):
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map stored activations (N, ...) to embeddings (N, dim)."""
-        return self.embedder.embed_features(self._features(inputs))
+        return self.embedder.embed_features(self.pooled(inputs))
 
     def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map stored activations (N, ...) to the head's output (N, dim), not normalised."""
-        return self.embedder.head(self._features(inputs))
+        return self.embedder.head(self.pooled(inputs))
 
-    def _features(self, inputs: torch.Tensor) -> torch.Tensor:
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map stored activations (N, ...) to pooled features (N, channels)."""
         return run_tail(self.embedder, self.frozen, as_input(self.embedder, inputs))
 
     @torch.inference_mode()

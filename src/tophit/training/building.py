@@ -24,6 +24,7 @@ from tophit.registry import did_you_mean, entries, find
 from tophit.training.devices import choose_device
 from tophit.training.optimizer import make_optimizer
 from tophit.training.sources import Source
+from tophit.training.suited_batches import makes_batches
 
 _PEER_MODULES = {"loss": "losses", "miner": "miners"}
 
@@ -99,7 +100,7 @@ def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
     """Return the sampler that the recipe's method provides, or else the sampler the recipe names."""
     batches, fields = recipe.batches, recipe.method.model_dump()
     method = find("method", fields.pop("name")).load()
-    if method.make_sampler.__func__ is not Method.make_sampler.__func__:
+    if makes_batches(method):
         if batches.sampler != "balanced" or batches.repeat_small_classes:
             raise UsageError(
                 f"batches: the method {recipe.method.name} makes batches of classes x per_class images without "

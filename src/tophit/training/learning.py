@@ -1,20 +1,42 @@
 """Which weights of an embedder learn in a run, and from which epoch on."""
 
+from typing import Literal
+
 import torch
 from torch import nn
 
 from tophit.models.cut import frozen_stages, stage_tensors
 from tophit.models.embedder import Embedder
+from tophit.models.lora import add_adapters, is_adapter
 from tophit.recipe import Recipe
 
 
 def frozen_count(recipe: Recipe, embedder: Embedder) -> int:
     """Return how many first stages of the backbone never learn in a run."""
-    if recipe.embedder.trainable == "all":
+    if recipe.embedder.trainable in ("all", "lora"):
         return 0
     if recipe.embedder.trainable == "last":
         return frozen_stages(embedder.backbone, recipe.embedder.last)
     return len(embedder.backbone.stages())
+
+
+def trained_part(recipe: Recipe) -> Literal["head", "last", "all"]:
+    """Return what an embedder says was trained of it: adapters are in all layers once they are merged."""
+    return "all" if recipe.embedder.trainable == "lora" else recipe.embedder.trainable
+
+
+def prepare_learning(recipe: Recipe, embedder: Embedder) -> None:
+    """Add what learns besides the embedder's own weights: adapters, if the recipe has them."""
+    fields = recipe.embedder
+    if fields.trainable == "lora":
+        add_adapters(embedder, fields.lora_rank, fields.lora_alpha, fields.last)
+
+
+def learned_weights(embedder: Embedder) -> list[nn.Parameter]:
+    """Return the weights of the backbone that may learn: its adapters where it has them, else all."""
+    named = dict(embedder.backbone.named_parameters())
+    adapters = [weights for name, weights in named.items() if is_adapter(name)]
+    return adapters or list(named.values())
 
 
 class Learning:
@@ -25,6 +47,10 @@ class Learning:
         self.stages = stage_tensors(embedder.backbone)
         self.frozen = frozen_count(recipe, embedder)
         self._first_now: int | None = None
+        learned = {id(weights) for weights in learned_weights(embedder)}
+        self._base = {
+            id(weights) for weights in embedder.backbone.parameters()
+        } - learned  # beside which adapters learn
 
     def first_stage(self, epoch: int) -> int:
         """Return the first stage that learns in an epoch: none in warm-up; then all, or one more every few epochs."""
@@ -42,7 +68,7 @@ class Learning:
         if self.embedder.training and first == self._first_now:
             return  # unchanged: avoids setting hundreds of modules again for an epoch of a few steps
         self._first_now = first
-        still = {id(tensor) for stage in self.stages[:first] for tensor in stage.values()}
+        still = self._base | {id(tensor) for stage in self.stages[:first] for tensor in stage.values()}
         for weights in self.embedder.backbone.parameters():
             weights.requires_grad_(id(weights) not in still)
         self.embedder.train()
@@ -58,10 +84,12 @@ class Learning:
         """Return the parameters that learn at some time."""
         if self.recipe.embedder.trainable == "head":
             return list(self.embedder.head.parameters())
-        never = {id(tensor) for stage in self.stages[: self.frozen] for tensor in stage.values()}
+        never = self._base | {id(tensor) for stage in self.stages[: self.frozen] for tensor in stage.values()}
         return [weights for weights in self.embedder.parameters() if id(weights) not in never]
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return what training changes of the embedder's state: frozen stages are rebuilt from the recipe."""
         never = {f"backbone.{name}" for stage in self.stages[: self.frozen] for name in stage}
+        if self._base:
+            never = {f"backbone.{name}" for name in self.embedder.backbone.state_dict() if not is_adapter(name)}
         return {name: value for name, value in self.embedder.state_dict().items() if name not in never}

@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,7 +17,9 @@ import torch
 from tophit import interrupts
 from tophit.data.dataset import explained
 from tophit.data.manifest import ImageRow, Manifest
+from tophit.embedding.rows import EmbeddedRows
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
+from tophit.evaluation import paired_difference
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import Embedder, load
 from tophit.progress import View
@@ -34,31 +37,54 @@ from tophit.training.evaluate import (
     wanted_metrics,
     wanted_of_sets,
 )
-from tophit.training.learning import Learning
+from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
+from tophit.training.keeping import (
+    SHARES,
+    Candidates,
+    Keeper,
+    choose,
+    copy_embedder,
+    may_keep_untrained,
+    split_recipe,
+    splits_wanted,
+)
+from tophit.training.learning import Learning, prepare_learning, trained_part
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
 from tophit.training.paper import beside_paper
 from tophit.training.proxies import count_centres, save_proxies
+from tophit.training.result import TrainingResult, gain_fields
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
-from tophit.training.sources import BadImages, FeatureSource, ImageSource, Source, shared_embeddings
+from tophit.training.sources import (
+    BadImages,
+    FeatureSource,
+    ImageSource,
+    Source,
+    shared_embeddings,
+    shared_features,
+)
+from tophit.training.suited_batches import size_note
+from tophit.training.time_left import TimeLeft
+from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
 
-def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> dict[str, Any]:
+def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> TrainingResult:
     """Train with a recipe in a new run folder and return its result: metrics on validation and test classes."""
     run = Run(Path(folder))
     if run.checkpoint_path.exists():
         raise UsageError(f"{folder} already holds a run; continue it with --resume {folder}, or name another folder.")
-    return _Training(run, recipe, view or View()).run_to_end()
+    shutil.rmtree(run.split(0).folder.parent, ignore_errors=True)  # of a run that was stopped before its first step
+    return TrainingResult(folder, _Training(run, recipe, view or View()).run_to_end())
 
 
-def resume(folder: str | Path, view: View | None = None) -> dict[str, Any]:
+def resume(folder: str | Path, view: View | None = None) -> TrainingResult:
     """Continue a run from its last checkpoint, as if it had never stopped; a finished run returns its result."""
     run = Run.open(folder)
     result = run.result()
-    return result if result is not None else _Training(run, run.recipe(), view or View()).run_to_end()
+    return TrainingResult(folder, result or _Training(run, run.recipe(), view or View()).run_to_end())
 
 
 @dataclass
@@ -73,40 +99,59 @@ class _Position:
     worse: int = 0  # evaluations since the best one
     seconds: float = 0.0
     bad: dict[int, str] = field(default_factory=dict)
+    trained_apart: bool = False  # the best epoch is in the run's folder "trained", and "best" may be something else
 
 
 class _Training:
-    """One run in progress."""
+    """One run in progress; ``whole`` is the run that the user named, if this one is only a split of it."""
 
-    def __init__(self, run: Run, recipe: Recipe, view: View) -> None:
+    def __init__(self, run: Run, recipe: Recipe, view: View, whole: Run | None = None) -> None:
         recipe = with_given_features(recipe)
         check_chunks(recipe)
         check_recipe(recipe)
-        self.run, self.recipe = run, recipe
+        self.run, self.recipe, self.whole = run, recipe, whole or run
         self.stepper = start_stepper(recipe)
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
-        torch.manual_seed(recipe.seed)
         self.rows = rows_of(recipe)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
         self._note_selection()
+        keeps = may_keep_untrained(recipe, self.selects)
+        self.keeper = Keeper(run, recipe, self.stepper, self.selection) if keeps else None
+        self.splits = self._learn_splits() if self.keeper else []
+        torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
-        self.embedder.trained = recipe.embedder.trainable
-        self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
+        self.embedder.trained = trained_part(recipe)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
+        is_new = not run.checkpoint_path.is_file()
+        if is_new and recipe.embedder.head_start == "pca":
+            self._begin_head()
+        if note := size_note(recipe, self.source.labels.tolist()):
+            view.note(note)
+        prepare_learning(recipe, self.embedder)
+        self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
         self.learning = Learning(recipe, self.embedder)
         self.average = WeightAverage(self.learning.weights(), recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.position = _Position()
+        self.per_query: dict[str, tuple[Any, list[str]]] = {}  # metrics and labels of the test queries
         log_bytes = self._restore()
         self.log: Log | None = None
         if self.first:
             run.begin(recipe)
             self.log = Log(run, recipe, log_bytes, self.position.step)
+        self._begin_keeping(is_new)
+        self.time_left = TimeLeft(
+            recipe.schedule.epochs,
+            len(self.source.sampler),
+            recipe.schedule.warmup_epochs if recipe.embedder.trainable != "head" else 0,
+            recipe.evaluation.every,
+            self._final_evaluations(),
+        )
         self.last_save = self.last_shown = self.started = time.monotonic()
         self.seconds_before = self.position.seconds
         self.shown_step = self.position.step
@@ -119,8 +164,79 @@ class _Training:
             )
         elif self.selects:
             self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
+        elif images:
+            self.view.note("No validation class has two images: the last epoch will be kept.")
         elif self.recipe.data.validation_share:
-            self.view.note("Too few training images to hold some out for validation: the last epoch will be kept.")
+            self.view.note(
+                f"{counted(len(set(self.rows.train.labels)), 'training class')} are too few to hold "
+                f"{self.recipe.data.validation_share:.0%} of them out: the last epoch will be kept. To choose the best "
+                "epoch on two of them: --set data.validation_share=0.5"
+            )
+
+    def _final_evaluations(self) -> float:
+        """Return how many evaluations the work after the last epoch is like, by the number of images."""
+        tests = 0.0
+        if self.recipe.evaluation.test and len(self.selection):
+            tests = (1 + self.recipe.evaluation.before) * len(self.rows.test) / len(self.selection)
+        return tests + (len(SHARES) + 1 if self.keeper else 0)
+
+    def _learn_splits(self) -> list[Candidates]:
+        """Train with other validation classes, if there are too few, and return what was measured on them."""
+        count = splits_wanted(self.recipe, self.rows)
+        if count == 1:
+            return []
+        classes = count * len(set(self.selection.labels))
+        self.view.note(f"These are few classes to choose by, so {count} splits, with {classes} classes, are tried.")
+        if self.first:
+            self.run.begin(self.recipe)
+        progress = self.view.track("Class splits")
+        return [self._learn_split(fold) for fold in progress(range(1, count), count - 1)]
+
+    def _learn_split(self, fold: int) -> Candidates:
+        split = self.run.split(fold)
+        if split.result() is None:
+            recipe = split_recipe(self.recipe, fold)
+            try:
+                _Training(split, recipe, View(), self.whole).run_to_end()
+            except KeyboardInterrupt:
+                raise self._interrupted() from None
+            if self.first:
+                split.forget_training()
+        return on_first(self.stepper, lambda: Candidates.read(split.candidates_path))
+
+    def _begin_head(self) -> None:
+        """Let the head begin at principal components of the training features."""
+        train, stepper = self.rows.train, self.stepper
+        if isinstance(self.source, FeatureSource):
+            features = self.source.features.cpu().numpy()
+        else:
+            rows = [train.rows[i] for i in sample_rows(train, MOST_IMAGES, self.recipe.seed)]
+            features = shared_features(stepper, self.embedder, rows, self.view.track("Features")).values
+        known = shared_features(stepper, self.embedder, self.selection.rows) if self.keeper else None
+
+        def value() -> float:
+            assert known is not None
+            embedded = EmbeddedRows(self.embedder.embed_arrays(known.values), known.rows, known.bad)
+            return self._metrics_on_selection(embedded)[self.recipe.evaluation.metric]
+
+        start = begin_head(self.embedder, features, value if known is not None else None)
+        if start is not None:
+            self.view.note(start.sentence(self.embedder.dim))
+
+    def _begin_keeping(self, is_new: bool) -> None:
+        """Keep the embedder as it is before training, and measure it and the backbone on the validation classes."""
+        if self.keeper is None:
+            return
+        if not is_new:
+            if not self.position.trained_apart and self.run.trained.is_dir() and self.first:
+                copy_embedder(self.run.trained, self.run.best)  # an earlier checkpoint than the last one is continued
+            return
+        self.keeper.begin(self.embedder)
+        found, name = self.keeper.untrained(), self.recipe.evaluation.metric
+        if self.log is not None:
+            self.log.write(0, {"epoch": 0, **{f"{part}/{name}": value for part, value in found.items()}})
+        shown = ", ".join(f"{value:.4f} ({part})" for part, value in found.items())
+        self.view.note(f"epoch 0: validation {name} {shown}")
 
     def _make_source(self, train: Manifest) -> Source:
         deal = partial(make_sampler, self.recipe)
@@ -178,10 +294,14 @@ class _Training:
         position = self.position
         self.learning.begin_epoch(position.epoch)
         self.method.begin_epoch(position.epoch)
+        began = time.monotonic()
         for batch in self.source.batches(position.epoch, position.batch):
             self.stepper.stop_asked = stop.asked
             if len(batch.labels):
                 self._learn_step(batch)
+            now = time.monotonic()
+            self.time_left.took(self.time_left.kind(position.epoch), now - began)
+            began = now
             position.step += 1
             position.batch += 1
             self.stepper.stop_asked = stop.asked  # in one process a stop is known at once
@@ -193,15 +313,18 @@ class _Training:
         position.epoch, position.batch = position.epoch + 1, 0
         last = position.epoch == self.recipe.schedule.epochs
         if last or position.epoch % self.recipe.evaluation.every == 0:
+            began = time.monotonic()
             with self.average.in_place() if self.average else nullcontext():
                 self._evaluate()
+            self.time_left.took("evaluation", time.monotonic() - began)
             self._save()
 
     def _resume_command(self) -> str:
-        return f"tophit train --resume {shlex.quote(str(self.run.folder))}"
+        return f"tophit train --resume {shlex.quote(str(self.whole.folder))}"
 
     def _interrupted(self) -> Interrupted:
-        return Interrupted(f"Stopped at step {self.position.step}. Continue with: {self._resume_command()}")
+        where = f"at step {self.position.step}" if hasattr(self, "position") else "before the first step"
+        return Interrupted(f"Stopped {where}. Continue with: {self._resume_command()}")
 
     def _groups(self) -> list[dict[str, Any]]:
         """Return the parameter groups of all optimizers."""
@@ -229,6 +352,7 @@ class _Training:
         now = time.monotonic()
         if now - self.last_shown >= _SHOW_EVERY or step + 1 == self.total_steps:
             self.view.step(loss, step + 1 - self.shown_step)
+            self.view.time_left(step + 1, self.total_steps, loss, self.time_left.left(step + 1))
             self.last_shown, self.shown_step = now, step + 1
 
     def _exploded(self, loss: float, batch: TrainingBatch) -> TophitError:
@@ -258,16 +382,22 @@ class _Training:
         embedded = self.source.validation_vectors()
         for row, reason in embedded.bad.items():
             self.bad.add(self.selection.number(row), reason)
-        rows = [self.selection.rows[i] for i in embedded.rows]
-        metrics = on_first(self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
+        metrics = self._metrics_on_selection(embedded)
         if self.log is not None:
             self.log.write(position.step, {"epoch": position.epoch, **{f"{part}/{k}": v for k, v in metrics.items()}})
-        self.view.evaluated(position.epoch, name, metrics[name], metrics["recall@1"])
+        others = [value for split in self.splits if (value := split.value_at(position.epoch)) is not None]
+        value = float(np.mean([metrics[name], *others]))
+        self.view.evaluated(position.epoch, name, value, metrics["recall@1"])
         position.worse += 1
-        if metrics[name] >= position.best_value:  # of equal values keep the later, which has learned more
-            position.worse = 0 if metrics[name] > position.best_value else position.worse
-            position.best_value, position.best_epoch = metrics[name], position.epoch
+        if value >= position.best_value:  # of equal values keep the later, which has learned more
+            position.worse = 0 if value > position.best_value else position.worse
+            position.best_value, position.best_epoch = value, position.epoch
             self._keep_best()
+
+    def _metrics_on_selection(self, embedded: EmbeddedRows) -> dict[str, float]:
+        """Return the metrics of vectors of the selection's rows."""
+        name, rows = self.recipe.evaluation.metric, [self.selection.rows[i] for i in embedded.rows]
+        return on_first(self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
 
     def _keep_best(self) -> None:
         if self.first:
@@ -287,6 +417,7 @@ class _Training:
             result["optimistic"] = "the best epoch was chosen on the test classes"
         if position.epoch < self.recipe.schedule.epochs:
             result["stopped_early"] = position.epoch
+        result |= self._settle()
         on_first(self.stepper, lambda: None)  # the best embedder is complete before other processes read it
         result |= count_centres(self.run.folder)
         test = self.rows.test
@@ -294,9 +425,38 @@ class _Training:
         if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
             before = make_embedder(self.recipe, head=False, device=self.stepper.device)
             result |= self._test(before, test, "before", "before_intervals")
+            result |= on_first(self.stepper, self._gain)
         if self.first:
             self.run.write_bad_images(self.bad.reasons)
         return result
+
+    def _settle(self) -> dict[str, Any]:
+        """Keep the best, on the validation classes, of the untrained embedder, the best epoch, and mixtures of both."""
+        if self.keeper is None:
+            return {}
+        if not self.position.trained_apart:
+            if self.first:
+                copy_embedder(self.run.best, self.run.trained)
+            self.position.trained_apart = True
+            self._save()
+        if self.log is not None:
+            self.log.flush()
+        on_first(self.stepper, lambda: None)  # the copy is complete before other processes read it
+        found = self.keeper.candidates()
+        choice = choose(self.recipe.evaluation.metric, found, self.splits)
+        if self.first:
+            found.save(self.run.candidates_path)
+            self.keeper.keep(choice)
+        return {"kept": choice.to_json(self.position.best_epoch)}
+
+    def _gain(self) -> dict[str, Any]:
+        """Compare what was kept with the untrained backbone on every test query."""
+        if not self.per_query:
+            return {}
+        (after, labels), (before, _) = self.per_query["test"], self.per_query["before"]
+        names = dict.fromkeys([self.recipe.evaluation.metric, "recall@1"])
+        gain = {name: paired_difference(after[name], before[name], labels) for name in names}
+        return gain_fields(gain, len(set(labels)))
 
     def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
         """Measure an embedder on the test classes; return nothing if no class has two images."""
@@ -311,13 +471,15 @@ class _Training:
             vectors, rows = embedded.vectors, [test.rows[i] for i in embedded.rows]
             metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
             found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
+            labels = [row.label for row in rows if row.role != "gallery"]
+            self.per_query[metrics_name] = (metrics.per_query, labels)
             if metrics_name == "test":
                 found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
                 found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.measured)
                 found |= self._of_named_sets(vectors, rows)
                 found |= beside_paper(self.recipe, self.rows.whole, found)
                 if self.recipe.evaluation.per_query:
-                    self.run.write_per_query(metrics.per_query, [row.label for row in rows if row.role != "gallery"])
+                    self.run.write_per_query(metrics.per_query, labels)
             return found
 
         return on_first(self.stepper, measure)

@@ -12,7 +12,7 @@ from tophit.models.cut import stage_tensors
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe
 from tophit.recipe.sections import Schedule
-from tophit.training.learning import frozen_count
+from tophit.training.learning import frozen_count, learned_weights
 
 
 def make_optimizer(recipe: Recipe, embedder: Embedder, loss: nn.Module) -> torch.optim.Optimizer:
@@ -37,7 +37,7 @@ def _backbone_groups(recipe: Recipe, embedder: Embedder) -> list[dict[str, Any]]
     settings, decay = recipe.optimizer.backbone, recipe.optimizer.layer_decay
     stages = stage_tensors(embedder.backbone)[frozen_count(recipe, embedder) :]
     owner = {id(tensor): number for number, stage in enumerate(stages) for tensor in stage.values()}
-    learned = [weights for weights in embedder.backbone.parameters() if id(weights) in owner]
+    learned = [weights for weights in learned_weights(embedder) if id(weights) in owner]
     if decay == 1:
         return [{"params": learned, "lr": settings.lr, "weight_decay": settings.weight_decay}]
     return [

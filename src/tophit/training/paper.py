@@ -10,7 +10,7 @@ from tophit.recipe import Recipe, shipped_for_paper
 from tophit.recipe.sections import CHOSEN, SPREAD
 
 _SET_UP = ("precision", "embedder", "loss", "miner", "method", "batches", "memory", "augment", "optimizer", "schedule")
-_SET_UP_FIELDS = ("data.boxes", "evaluation.metric", "evaluation.select_on", "evaluation.clusters")
+_SET_UP_FIELDS = ("data.boxes", "evaluation.metric", "evaluation.select_on", "evaluation.clusters", "evaluation.keep")
 _NO_CHANGE = ("batches.chunk",)  # fields that change the memory a run needs, not what it learns
 
 

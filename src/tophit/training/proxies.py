@@ -14,6 +14,7 @@ from torch.nn import functional
 from tophit.errors import UsageError
 from tophit.files import replace_file
 from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
+from tophit.wording import counted
 
 _FILE = "proxies.safetensors"
 
@@ -40,6 +41,11 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
     vectors = vectors.view(len(classes), -1, vectors.shape[-1])
     with replace_file(folder / _FILE) as temporary:
         save_file({"proxies": vectors.contiguous()}, temporary, {"classes": json.dumps(classes)})
+
+
+def remove_proxies(folder: Path) -> None:
+    """Remove the proxies from an embedder's folder, if there are any."""
+    (folder / _FILE).unlink(missing_ok=True)
 
 
 def has_proxies(run: str | Path) -> bool:
@@ -79,7 +85,7 @@ def count_centres(run: Path) -> dict[str, Any]:
 def describe_centres(centres: dict[str, Any]) -> str:
     """Return ``centres`` of a result as a sentence."""
     counts = sorted(Counter(centres["kept"].values()).items())
-    found = ", ".join(f"{number} in {classes} classes" for number, classes in counts)
+    found = ", ".join(f"{number} in {counted(classes, 'class')}" for number, classes in counts)
     return (
         f"Distinct centres of the {centres['proxies_per_class']} proxies per class, merging those closer than "
         f"{centres['merge_distance']}: {found}; result.json has the number for each class."

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,35 @@ class Run:
         """The metrics of every test query, if the recipe saves them."""
         return self.folder / "per_query.npz"
 
+    @property
+    def start(self) -> Path:
+        """The folder of the embedder before training, if the run may keep it."""
+        return self.folder / "start"
+
+    @property
+    def trained(self) -> Path:
+        """The folder of the embedder of the best epoch, once the run has decided what to keep as ``best``."""
+        return self.folder / "trained"
+
+    @property
+    def candidates_path(self) -> Path:
+        """What could be kept, measured on every query of the validation classes."""
+        return self.folder / "candidates.npz"
+
+    def split(self, fold: int) -> "Run":
+        """Return the run that trains with other validation classes, to choose what is kept."""
+        return Run(self.folder / "splits" / str(fold))
+
+    def forget_training(self) -> None:
+        """Remove all but recipe, result and candidates: what a finished split is needed for."""
+        keep = {self.recipe_path.name, "result.json", self.candidates_path.name}
+        for path in self.folder.iterdir():
+            if path.name not in keep:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def recipe(self) -> Recipe:
-        """Return the run's recipe; a backbone that was renamed since the run began has its name of today."""
-        recipe = read_recipe(self.recipe_path)
+        """Return the run's recipe, with what its version did: it kept what was trained, and named backbones its way."""
+        recipe = read_recipe(self.recipe_path, absent={"evaluation": {"keep": "trained"}})
         backbone = renamed(recipe.embedder.backbone, self._backbone_weights)
         embedder = recipe.embedder.model_copy(update={"backbone": backbone})
         return recipe.model_copy(update={"embedder": embedder})
@@ -134,7 +161,7 @@ def data_of_run(model: str, data: str) -> Manifest:
     if recipe is None:
         return open_data(data)
     manifest = data_of(recipe, data)
-    return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
+    return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed, recipe.data.validation_fold)
 
 
 def learned_images(model: str, rows: Sequence[ImageRow]) -> int:

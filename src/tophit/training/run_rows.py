@@ -4,20 +4,27 @@ import hashlib
 from dataclasses import dataclass
 
 from tophit.data.folders import open_data
-from tophit.data.manifest import Manifest
-from tophit.data.splits import hold_out_validation, merge_classes
+from tophit.data.manifest import SPLITS, Manifest
+from tophit.data.splits import hold_out_validation, merge_classes, validation_folds
 from tophit.errors import TophitError
 from tophit.recipe import Recipe
+from tophit.wording import counted
+
+_FOR = {"train": "training", "validation": "choosing the best epoch", "test": "testing"}
 
 
 @dataclass(frozen=True)
 class RunRows:
-    """The whole manifest of a run and its three parts; ``train`` has merged classes if the recipe says so."""
+    """The whole manifest of a run and its three parts; ``train`` has merged classes if the recipe says so.
+
+    ``folds`` is how many different sets of validation classes there are to choose from.
+    """
 
     whole: Manifest
     train: Manifest
     validation: Manifest
     test: Manifest
+    folds: int = 1
 
     def digest(self) -> str:
         """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
@@ -27,10 +34,11 @@ class RunRows:
 
 def rows_of(recipe: Recipe) -> RunRows:
     """Open a recipe's data and split it; raise if there is too little to learn from."""
-    manifest = data_of(recipe)
-    manifest = hold_out_validation(manifest, recipe.data.validation_share, recipe.seed)
-    train = merge_classes(_training_rows(manifest), recipe.data.merge_classes)
-    return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"))
+    manifest, fields = data_of(recipe), recipe.data
+    folds = validation_folds(manifest, fields.validation_share)
+    manifest = hold_out_validation(manifest, fields.validation_share, recipe.seed, fields.validation_fold)
+    train = merge_classes(_training_rows(manifest), fields.merge_classes)
+    return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"), folds)
 
 
 def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
@@ -48,8 +56,12 @@ def has_pairs(manifest: Manifest) -> bool:
 def _training_rows(manifest: Manifest) -> Manifest:
     train = manifest.where("train")
     if len(set(train.labels)) < 2:
+        parts = ((name, len(set(manifest.where(name).labels))) for name in SPLITS)
+        divided = ", ".join(f"{count} for {_FOR[name]}" for name, count in parts if count)
+        total = len(set(manifest.labels))
         raise TophitError(
-            f"{manifest.source}: training needs images of at least two classes in the split 'train', but there are "
-            f"{len(set(train.labels))} (rows without a split are for testing)."
+            f"{manifest.source} has {counted(total, 'class')}: {divided}. Training needs at least two "
+            "classes. Add class folders, or keep fewer classes for testing with --set data.test_share=0.25 (0: none); "
+            "in a table, the column split says which rows are for training (rows without one are for testing)."
         )
     return train

@@ -58,6 +58,7 @@ class Source(Protocol):
     sampler: BatchSampler
     classes: int
     class_names: list[str]  # in the order of the class numbers
+    labels: torch.Tensor  # the class number of every training row that can be read
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches from number ``first`` on."""

@@ -61,6 +61,12 @@ def set_named(name: str) -> BenchmarkSet:
     return found
 
 
+_OWN_IMAGES = (
+    " To train by this recipe on your own images: --set data.set=null with a folder of class folders, or a manifest "
+    "(.csv, .parquet)."
+)
+
+
 def set_of_folder(folder: str | Path, names: Sequence[str]) -> str | None:
     """Return the set of these names whose files are in a folder, or directly below it; None if there is no such."""
     for name in names:
@@ -73,16 +79,22 @@ def set_of_folder(folder: str | Path, names: Sequence[str]) -> str | None:
     return None
 
 
-def read_set(name: str, root: str | Path, partial: bool = False, boxes: bool = False) -> Manifest:
+def read_set(
+    name: str, root: str | Path, partial: bool = False, boxes: bool = False, own_images: bool = False
+) -> Manifest:
     """Return the manifest of a benchmark set, unpacked in or directly below ``root``, with its standard split.
 
     Missing images, and counts other than those published, are errors; with ``partial`` the images that exist are
-    used. ``boxes`` crops every image to its object, where the set has boxes.
+    used. ``boxes`` crops every image to its object, where the set has boxes. ``own_images`` says in an error that a
+    recipe for the set takes other images too.
     """
     chosen = set_named(name)
     if boxes and not chosen.boxes:
         raise UsageError(f"{chosen.title} has no boxes; leave out --boxes (data.boxes in a recipe).")
-    folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
+    try:
+        folder = find_folder(root, chosen.marker, chosen.title, chosen.archives)
+    except TophitError as error:
+        raise type(error)(f"{error}{_OWN_IMAGES if own_images else ''}") from None
     rows = chosen.read(folder, boxes)
     there = [row for row in rows if os.path.isfile(row.path)]
     if len(there) < len(rows) and not (partial and there):
