@@ -43,7 +43,7 @@ def measure(data: str, fields: dict[str, Any]) -> tuple[float, float, float, dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default="icons", help="a folder, a manifest, or icons")
     parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
     parser.add_argument("--processor", action="store_true", help="compare processor seconds, not seconds")

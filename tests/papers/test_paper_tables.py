@@ -27,7 +27,13 @@ def begun(out: Path, tmp_path: Path, **choice: Any) -> Reproduction:
 def finish(made: Reproduction, recalls: dict[str, list[float]], **more: Any) -> None:
     for name, values in recalls.items():
         for seed, value in enumerate(values):
-            result = {"candidate": name, "seed": seed, "settings": {}, "metrics": {"recall@1": value, "NMI": 0.5}, **more}
+            result = {
+                "candidate": name,
+                "seed": seed,
+                "settings": {},
+                "metrics": {"recall@1": value, "NMI": 0.5},
+                **more,
+            }
             made.store.write_result(name, seed, result, {})
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from reference.set_trees import TREES
-
 from typer.testing import CliRunner
 
+from reference.set_trees import TREES
 from tophit.cli import app
 from tophit.compare.workers import work
 from tophit.errors import UsageError
@@ -99,7 +98,9 @@ def test_an_interrupted_paper_continues_and_two_workers_share_it(
     tiny = [part for each in TINY for part in ("--set", each)]
     command = [sys.executable, "-m", "tophit.cli"]
     arguments = ["paper", "mpa/table-7", "--data", sets("cub200"), "--out", str(out), "--epochs", "1", "--workers", "1"]
-    process = subprocess.Popen([*command, *arguments, *tiny], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(
+        [*command, *arguments, *tiny], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
     first = out / "results" / "K-1" / "seed-0.json"
     while not first.is_file():
         assert process.poll() is None, process.stdout and process.stdout.read()
