@@ -17,7 +17,7 @@ from tophit.images.decoded import DecodedCache
 from tophit.images.preprocessing import Preprocessing, resized
 from tophit.images.views import Augmentation, training_pixels
 
-Key = int | tuple[int, int]  # a row, or an epoch and a row
+Key = int | tuple[int, int] | tuple[int, int, int]  # a row; an epoch and a row; and a side other than the usual
 _TOLD_WITHIN = 5.0  # seconds in which the signal of a dead worker arrives, on any machine
 _PATIENCE = 600.0  # seconds to wait for a batch before reading counts as stuck
 
@@ -66,15 +66,16 @@ class ImageDataset(Dataset):
         return len(self.rows)
 
     def __getitem__(self, key: Key) -> tuple[int, np.ndarray | str]:
-        epoch, index = key if isinstance(key, tuple) else (0, key)
+        epoch, index, *side = key if isinstance(key, tuple) else (0, key)
         try:
             pixels = self._decoded(index)
         except BadImage as error:
             return index, str(error)
         if self.augmentation is None:
             return index, self.preprocessing.pixels(pixels)
+        preprocessing = replace(self.preprocessing, size=side[0]) if side else self.preprocessing
         generator = self.augmentation.generator(epoch, index)
-        return index, training_pixels(self.preprocessing, pixels, self.augmentation, generator)
+        return index, training_pixels(preprocessing, pixels, self.augmentation, generator)
 
     def _decoded(self, index: int) -> np.ndarray:
         """Return a row's picture (H, W, 3), from the cache if it is there; never much larger than needed."""
@@ -120,6 +121,11 @@ def normalised(batch: Batch, preprocessing: Preprocessing) -> Batch:
     return replace(batch, images=preprocessing.normalise(batch.images)) if len(batch.rows) else batch
 
 
+def view_key(epoch: int, row: int, side: int | None = None) -> Key:
+    """Return the key of a row's random view in an epoch."""
+    return (epoch, row) if side is None else (epoch, row, side)
+
+
 class _Batches:
     """The batches of an epoch, replaced before each epoch, so that one loader's workers serve all epochs."""
 
@@ -154,9 +160,9 @@ class ImageLoader:
                 generator=torch.Generator(),
             )
 
-    def read(self, batches: Sequence[Sequence[int]], epoch: int = 0) -> Iterator[Batch]:
-        """Yield the images of batches of row numbers, with the random views of an epoch."""
-        for batch in self.pixels([[(epoch, row) for row in rows] for rows in batches]):
+    def read(self, batches: Sequence[Sequence[int]], epoch: int = 0, side: int | None = None) -> Iterator[Batch]:
+        """Yield the images of batches of row numbers, with the random views of an epoch, of another side if given."""
+        for batch in self.pixels([[view_key(epoch, row, side) for row in rows] for rows in batches]):
             yield normalised(batch, self.dataset.preprocessing)
 
     def pixels(self, batches: Sequence[Sequence[Key]]) -> Iterator[Batch]:

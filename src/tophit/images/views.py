@@ -10,6 +10,8 @@ from PIL import Image
 
 from tophit.images.preprocessing import Preprocessing, ViewBox, resized
 
+_GREY = torch.tensor([0.299, 0.587, 0.114])  # what red, green and blue add to grey (ITU-R 601)
+_ERASED_AREA, _ERASED_RATIO = (0.02, 0.33), 0.3  # share of the view, and least height / width, as in the paper
 _TRIES = 10  # random shapes to try before falling back to a crop that fits
 
 
@@ -20,6 +22,8 @@ class Augmentation:
     ``crop`` says which part of the picture is shown. ``view``: a share ``scale`` of the evaluation view's area, in its
     shape. ``random``: the picture is scaled as for evaluation, and a window of the input's size is taken anywhere in
     it. ``random-resized``: a share ``scale`` of the picture's area, with a width-to-height ratio in ``ratio``.
+    ``jitter`` changes brightness, contrast and saturation, each by a factor of 1 - jitter to 1 + jitter. ``erase`` is
+    the chance that a rectangle of the view is replaced by noise.
     """
 
     seed: int
@@ -27,6 +31,8 @@ class Augmentation:
     flip: bool = False
     crop: Literal["view", "random", "random-resized"] = "view"
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    jitter: float = 0.0
+    erase: float = 0.0
 
     def generator(self, epoch: int, row: int) -> np.random.Generator:
         """Return the generator of one image's view in an epoch."""
@@ -51,7 +57,36 @@ def training_pixels(
     box = _DRAW[augmentation.crop](preprocessing, width, height, augmentation, generator)
     pixels = resized(image, box, preprocessing.size)
     mirrored = augmentation.flip and generator.uniform() < 0.5
-    return torch.from_numpy(pixels).flip(1).numpy() if mirrored else pixels  # numpy takes ten times as long
+    if mirrored:
+        pixels = torch.from_numpy(pixels).flip(1).numpy()  # numpy takes ten times as long
+    if augmentation.jitter:
+        pixels = jittered(pixels, *generator.uniform(1 - augmentation.jitter, 1 + augmentation.jitter, 3))
+    if augmentation.erase and generator.uniform() < augmentation.erase:
+        pixels = _erased(pixels, generator)
+    return pixels
+
+
+def jittered(pixels: np.ndarray, brightness: float, contrast: float, saturation: float) -> np.ndarray:
+    """Return 8-bit pixels (H, W, 3) with changed brightness, then contrast, then saturation; 1 changes nothing.
+
+    Contrast is the distance from the picture's mean grey, saturation the distance from each pixel's own grey.
+    """
+    values = (torch.from_numpy(pixels).float() * brightness).clamp_(0, 255)
+    values = torch.lerp((values @ _GREY).mean(), values, contrast).clamp_(0, 255)
+    values = torch.lerp((values @ _GREY)[:, :, None], values, saturation)
+    return values.round_().clamp_(0, 255).to(torch.uint8).numpy()
+
+
+def _erased(pixels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return the pixels with noise in a random rectangle (Zhong et al., "Random Erasing", AAAI 2020)."""
+    height, width = pixels.shape[:2]
+    area = height * width * generator.uniform(*_ERASED_AREA)
+    ratio = math.exp(generator.uniform(math.log(_ERASED_RATIO), -math.log(_ERASED_RATIO)))
+    high, wide = min(height, round(math.sqrt(area * ratio))), min(width, round(math.sqrt(area / ratio)))
+    top, left = generator.integers(height - high + 1), generator.integers(width - wide + 1)
+    erased = pixels.copy()
+    erased[top : top + high, left : left + wide] = generator.integers(256, size=(high, wide, 3), dtype=np.uint8)
+    return erased
 
 
 def _share_of_view(

@@ -12,6 +12,7 @@ from torch.nn import functional
 from tophit.errors import TophitError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, Stage, register_backbone, without
+from tophit.models.stochastic_depth import StochasticDepth
 from tophit.models.weights import State, read_weights
 
 # expansion, output channels, repeats, first stride, kernel size
@@ -61,13 +62,13 @@ class InvertedResidual(nn.Module):
         self.expand = _conv_bn(inputs, width, 1) if expansion > 1 else None
         self.depthwise = _conv_bn(width, width, kernel, stride, groups=width)
         self.project = _conv_bn(width, outputs, 1)
-        self.residual = stride == 1 and inputs == outputs
+        self.depth = StochasticDepth() if stride == 1 and inputs == outputs else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (N, inputs, H, W) to (N, outputs, H / stride, W / stride)."""
         y = x if self.expand is None else functional.relu6(self.expand(x))
         y = self.project(functional.relu6(self.depthwise(y)))
-        return x + y if self.residual else y
+        return y if self.depth is None else x + self.depth(y)
 
 
 class EfficientNetLite(Backbone):

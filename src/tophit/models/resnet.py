@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import IMAGENET_MEAN, IMAGENET_STD, Backbone, Stage, register_backbone, without
+from tophit.models.stochastic_depth import StochasticDepth
 from tophit.models.weights import PublishedFile, State
 
 _EXPANSION = 4
@@ -32,6 +33,7 @@ class Bottleneck(nn.Module):
         self.bn2 = nn.BatchNorm2d(width)
         self.conv3 = nn.Conv2d(width, outputs, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(outputs)
+        self.depth = StochasticDepth()
         self.downsample: nn.Module | None = None
         if stride != 1 or inputs != outputs:
             self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
@@ -41,7 +43,7 @@ class Bottleneck(nn.Module):
         y = functional.relu(self.bn1(self.conv1(x)))
         y = functional.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return functional.relu(y + (x if self.downsample is None else self.downsample(x)))
+        return functional.relu(self.depth(y) + (x if self.downsample is None else self.downsample(x)))
 
 
 class ResNet(Backbone):

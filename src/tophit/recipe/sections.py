@@ -148,6 +148,13 @@ class Embedder(Section):
     freeze_batch_norm_weights: bool = Field(
         default=False, description="Keep BatchNorm's scale and shift as they were loaded too (not for 'head')."
     )
+    stochastic_depth: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Chance that training leaves out the last residual block's branch, falling to 0 at the first "
+        "(efficientnet-lite, resnet50; not for 'head').",
+    )
     size: int | None = Field(
         default=None, ge=8, description="Side of the square input in pixels; default: the backbone's."
     )
@@ -199,6 +206,15 @@ class Augment(Section):
         default=(3 / 4, 4 / 3), description="Range of a random-resized crop's width / height."
     )
     flip: bool = Field(default=True, description="Mirror half of the pictures.")
+    jitter: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="Change brightness, contrast and saturation by random factors of 1 - jitter to 1 + jitter.",
+    )
+    erase: float = Field(
+        default=0.0, ge=0, le=1, description="Chance that a random rectangle of a view is replaced by noise."
+    )
 
     def of_views(self) -> dict[str, Any]:
         """Return the fields that say how a view is drawn."""
@@ -287,6 +303,11 @@ class Schedule(Section):
         ge=0,
         description="After the warm-up only the backbone's last stage learns, and one more stage every so many epochs; "
         "0: all at once.",
+    )
+    sizes: tuple[Annotated[int, Field(ge=8)], ...] = Field(
+        default=(),
+        description="Sides of the training views in pixels, each for an equal part of the epochs, such as [128, 176, "
+        "224] (for 'all'); none: embedder.size. Evaluation always uses embedder.size.",
     )
     decay: Literal["none", "cosine", "step", "multi-step"] = Field(
         default="cosine",

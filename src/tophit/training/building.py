@@ -17,6 +17,7 @@ from tophit.methods import BatchMemory, Method, RunParts, Stepper
 from tophit.methods.method import Miner
 from tophit.models.embedder import Embedder, build_embedder
 from tophit.models.given_features import LIBRARY
+from tophit.models.stochastic_depth import set_stochastic_depth
 from tophit.recipe import Recipe, Section, make_recipe
 from tophit.recipe.choosing import PEER, Peer
 from tophit.registry import did_you_mean, entries, find
@@ -45,6 +46,11 @@ def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None
         levels=fields.levels,
         layer_norm=fields.layer_norm and head,
     )
+    if fields.stochastic_depth and not set_stochastic_depth(embedder.backbone, fields.stochastic_depth):
+        raise UsageError(
+            f"embedder.stochastic_depth: '{fields.backbone}' has no residual blocks that can be left out; set it to 0, "
+            "or use efficientnet-lite0 to lite2 or resnet50."
+        )
     return embedder.to(device or choose_device(recipe.device))
 
 
@@ -139,6 +145,7 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
 
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the loss, miner, memory, batches and method can't be combined, before any data are read."""
+    _check_what_learns(recipe)
     method: type[Method] = find("method", recipe.method.name).load()
     name, is_peer = recipe.loss.name, isinstance(recipe.loss, Peer)
     loss: type[nn.Module] = _peer_class("loss", name) if is_peer else find("loss", name).load()
@@ -164,6 +171,28 @@ def check_recipe(recipe: Recipe) -> None:
             f"loss.name: the method {recipe.method.name} needs a loss that takes triplets, and {name} does not; use "
             f"one of {', '.join(_losses_with('takes_triplets'))}."
         )
+
+
+def _check_what_learns(recipe: Recipe) -> None:
+    trainable, sizes = recipe.embedder.trainable, recipe.schedule.sizes
+    if recipe.embedder.stochastic_depth and trainable == "head":
+        raise UsageError(
+            "embedder.stochastic_depth: with trainable: head the backbone's features are computed once, so no block "
+            "can be left out; set it to 0, or trainable to last or all."
+        )
+    if sizes and trainable != "all":
+        raise UsageError(
+            f"schedule.sizes: with trainable: {trainable} the backbone's {_KEPT[trainable]} are computed once, at one "
+            "size; leave sizes out, or set trainable to all."
+        )
+    if len(sizes) > recipe.schedule.epochs:
+        raise UsageError(
+            f"schedule.sizes: {len(sizes)} sizes need at least as many epochs, and schedule.epochs is "
+            f"{recipe.schedule.epochs}."
+        )
+
+
+_KEPT = {"head": "features", "last": "activations"}
 
 
 def _nothing_to_mine(loss: str) -> UsageError:

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from tophit.batches import BatchSampler
-from tophit.data.dataset import Batch, ImageDataset, ImageLoader, collate, normalised
+from tophit.data.dataset import Batch, ImageDataset, ImageLoader, collate, normalised, view_key
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.features import cached_features
 from tophit.embedding.rows import EmbeddedRows, embed_rows
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.images.decoded import decoded_cache
 from tophit.images.views import Augmentation
 from tophit.methods import Stepper, TrainingBatch
@@ -204,7 +204,14 @@ class ImageSource:
         self.validation = validation
         self.bad = bad
         self.workers = recipe.data.workers
+        self.sizes, self.epochs = recipe.schedule.sizes, recipe.schedule.epochs
         augmentation = Augmentation(recipe.seed, **recipe.augment.of_views())
+        own = embedder.preprocessing.size
+        if max(self.sizes, default=own) > own:
+            raise UsageError(
+                f"schedule.sizes: {max(self.sizes)} is more than the {own} pixels that evaluation uses; raise "
+                "embedder.size, or use smaller sizes."
+            )
         side = augmentation.least_side(embedder.preprocessing)
         pictures = [(row.path, row.box) for row in train.rows]
         self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
@@ -235,17 +242,21 @@ class ImageSource:
         return torch.as_tensor(rows, dtype=torch.int64), bad, [len(part) for part, _ in every]
 
     def _read(self, epoch: int, first: int) -> Iterator[Batch]:
-        rows = row_batches(self.sampler, epoch, first)
+        rows, side = row_batches(self.sampler, epoch, first), self._side(epoch)
         if not is_stream(self.sampler):
-            yield from self.loader.read([self.stepper.part_of(batch) for batch in rows], epoch)
+            yield from self.loader.read([self.stepper.part_of(batch) for batch in rows], epoch, side)
             return
         # A batch may depend on what was learned from the previous one, so none is read ahead: threads share each batch.
         with ThreadPoolExecutor(max(1, self.workers)) as pool:
             for batch in rows:
                 drawn = getattr(self.sampler, "drawn", epoch)  # a representative gets a new random view in every batch
-                keys = [(drawn, row) for row in self.stepper.part_of(batch)]
+                keys = [view_key(drawn, row, side) for row in self.stepper.part_of(batch)]
                 read = collate(list(pool.map(self.dataset.__getitem__, keys)))
                 yield normalised(read, self.dataset.preprocessing)
+
+    def _side(self, epoch: int) -> int | None:
+        """Return the side of an epoch's views; None: the embedder's."""
+        return self.sizes[epoch * len(self.sizes) // self.epochs] if self.sizes else None
 
     def embed(self, inputs: torch.Tensor) -> torch.Tensor:
         """Map images (N, 3, H, W) to embeddings (N, dim)."""
