@@ -542,10 +542,11 @@ class _Training:
             )
         self.position = _Position(**state["position"])
         fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
-        if fit.unexpected_keys or (fit.missing_keys and self.embedder.trained == "all"):
+        missing = [name for name in fit.missing_keys if name in self.learning.state()]  # of what learns
+        if fit.unexpected_keys or missing:
             raise TophitError(
                 f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
-                f"{(fit.unexpected_keys or fit.missing_keys)[0]} does not belong to both."
+                f"{(fit.unexpected_keys or missing)[0]} does not belong to both."
             )
         self.method.load_state_dict(state["method"])
         self.stepper.load_state_dict(state["engine"])
