@@ -54,8 +54,8 @@ def test_the_recipes_defaults_are_the_methods():
         ({"name": "generation", "mu": 0.5}, r"method\.mu: .*2 eta \+ mu must be at most 1.* got 0\.5\."),
         ({"name": "generation", "etta": 0.5}, r"method\.etta: unknown key\. Did you mean 'eta'\?"),
         (
-            {"name": "generation", "hard_loss": "npair"},
-            r"method\.hard_loss: unknown value 'npair'\. Did you mean 'n-pair'",
+            {"name": "generation", "hard_loss": "n-pear"},
+            r"method\.hard_loss: unknown value 'n-pear'\. Did you mean 'n-pair'",
         ),
         ({"name": "generation", "pretrain_epochs": -1}, r"method\.pretrain_epochs: Input should be greater"),
     ],
@@ -100,9 +100,9 @@ def test_uniform_triplets_are_those_that_generation_starts_from(pictures: Path, 
     steps = {}
     for miner in ("uniform", "none", "soft-hard"):
         method = method_of(pictures, tmp_path / miner, miner=miner)
-        labels = torch.arange(3).repeat_interleave(3)
+        labels = torch.arange(2).repeat_interleave(4)
         torch.manual_seed(0)
-        steps[miner] = method.step(TrainingBatch(torch.randn(9, 3, 32, 32), labels, torch.arange(9)))
+        steps[miner] = method.step(TrainingBatch(torch.randn(8, 3, 32, 32), labels, torch.arange(8)))
     assert steps["uniform"] == steps["none"]
     assert steps["soft-hard"]["org"] != steps["none"]["org"]
 
