@@ -131,7 +131,8 @@ def _called(candidate: str, epoch: int) -> str:
         return "the untrained backbone with the head it began with"
     if candidate == TRAINED:
         return f"the trained embedder (epoch {epoch})"
-    return f"a mixture of {candidate.removesuffix(' trained')} trained (epoch {epoch}) and the rest untrained weights"
+    share = float(candidate.removesuffix(" trained"))
+    return f"the weights {share:.0%} of the way from untrained to trained (epoch {epoch})"
 
 
 def choose(metric: str, own: Candidates, splits: Sequence[Candidates] = ()) -> Choice:
