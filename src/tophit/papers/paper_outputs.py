@@ -124,7 +124,8 @@ def _paper(cell: Cell) -> str:
 def _html_table(found: MeasuredTable) -> str:
     if not found.rows:
         return ""
-    head = "".join(f"<th scope='col'>{escape(column)}</th>" for column in ("row", *found.columns))
+    heads = "".join(f"<th scope='col' title='{escape(each)}'>{escape(_short(each))}</th>" for each in found.columns)
+    head = f"<th scope='col'>row</th>{heads}"
     body = "\n".join(_html_row(row, found.columns) for row in found.rows)
     return (
         '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>'
