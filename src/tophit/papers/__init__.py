@@ -1,1 +1,1 @@
-"""The five papers' tables and figures by name: trained anew, each number beside the paper's own."""
+"""The five papers' tables and figures by name: trained again, each number beside the paper's own."""
