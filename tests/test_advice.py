@@ -20,6 +20,7 @@ from tophit.recipe import make_recipe, read_recipe
 from tophit.training.run_rows import rows_of
 
 SMALL = ["--backbone", "small", "--set", "embedder.weights=random", "--set", "embedder.size=32"]
+SMALL += ["--set", "data.validation_share=0.5"]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tophit.evaluation import RankedQueries, class_spread, nmi, pairwise_f1, par
 CASES = {
     case["id"]: case for case in json.loads((Path(__file__).parents[1] / "golden/metrics.json").read_text())["cases"]
 }
-OURS = {"AP": "mAP", "MAP_at_R": "MAP@R", "R_precision": "R-precision"}
+OURS = {"AP": "mAP", "MAP_at_R": "MAP@R", "R_precision": "R-precision", "roth_mAP_c": "MAP@C"}
 KS = (1, 2, 3, 4, 5, 8, 10)
 
 
@@ -62,7 +62,8 @@ def test_ranked_lists(name: str) -> None:
 def test_sets(name: str, rule: str, key: str, dtype: type) -> None:
     case = CASES[name]
     rows, labels = np.asarray(case["inputs"]["x_raw"], dtype), case["inputs"]["labels"]
-    ours = retrieval_metrics(rows, labels, recall_at=KS, precision_at=KS, ndcg_at=KS, queries_without_positives=rule)
+    options = {"recall_at": KS, "precision_at": KS, "ndcg_at": KS, "queries_without_positives": rule}
+    ours = retrieval_metrics(rows, labels, **options, metrics=["MAP@C"])
     for metric, value in case["outputs"][key].items():
         if OURS.get(metric, metric) in ours:
             assert ours[OURS.get(metric, metric)] == pytest.approx(value, abs=1e-12), metric

@@ -142,3 +142,21 @@ def test_the_command_export_says_the_difference_and_both_speeds(embedder: Embedd
     assert done.exit_code == 0, done.output
     assert (tmp_path / "m.onnx").is_file()
     assert (tmp_path / "m.json").is_file()
+
+
+def test_encode_uses_what_was_measured_and_exported_before(
+    embedder: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path))
+    used: list[str] = []
+    monkeypatch.setattr(runtimes, "build_runtime", lambda name, *rest: used.append(name) or build_runtime(name, *rest))
+    monkeypatch.setattr(runtimes, "measure_runtimes", lambda *rest: {"torch": 2.0, "onnxruntime": 1.0})
+    pictures = [np.full((32, 32, 3), shade, np.uint8) for shade in range(40)]
+    slow = embedder.encode(pictures)
+    assert fastest_runtime(embedder, runtimes.BATCH) == "onnxruntime"
+    embedder.encode(pictures)
+    assert used == ["torch", "torch"]  # measured for this backbone, but these weights were never exported
+    build_runtime("onnxruntime", embedder)
+    np.testing.assert_allclose(embedder.encode(pictures), slow, atol=1e-5)
+    embedder.encode(pictures[:3])
+    assert used[2:] == ["onnxruntime", "torch"]  # a few images are not worth loading a graph

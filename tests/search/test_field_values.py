@@ -37,7 +37,7 @@ def search(index: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_box_beyond_the_picture_is_refused_with_the_pictures_size(search: Run, tmp_path: Path) -> None:
     Image.new("RGB", (64, 48), "red").save(tmp_path / "photo.jpg")
     with pytest.raises(
-        UsageError, match=r"0,0,1000,1000 reaches beyond .*photo\.jpg, which has 64x48 pixels: 0,0,64,48"
+        UsageError, match=r"0,0,1000,1000 reaches beyond .*photo\.jpg, which has 64x48 pixels; at most 0,0,64,48"
     ):
         search(tmp_path / "photo.jpg", "--box", "0,0,1000,1000")
     whole, box = (search(tmp_path / "photo.jpg", *each).stdout for each in ([], ["--box", "0,0,64,48"]))

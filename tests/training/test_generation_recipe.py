@@ -14,7 +14,7 @@ from tests.training.test_resume import ONE_THREAD, assert_same_run, start, wait_
 import tophit
 from tophit.errors import Interrupted, TophitError, UsageError
 from tophit.losses import NPairLoss, TripletLoss
-from tophit.methods import GenerationMethod, GenerationSettings
+from tophit.methods import GenerationMethod, GenerationSettings, TrainingBatch
 from tophit.progress import View
 from tophit.recipe import make_recipe, recipe_fields
 from tophit.training import resume, train
@@ -89,15 +89,22 @@ def test_fields_reach_the_method(pictures: Path, tmp_path: Path):
 
 def test_the_paper_rates_follow_from_its_ratios(pictures: Path, tmp_path: Path):
     """ERRATA 004.18: the classifier learns 100 times as fast as the embedder, whatever that rate is."""
-    method = method_of(pictures, tmp_path, optimizer={"backbone": {"lr": 1e-5}, "head": {"lr": 1e-5}})
-    rates = [optimizer.param_groups[-1]["lr"] for optimizer in method.optimizers]
-    assert rates == pytest.approx([1e-3, 1e-4, 1e-3, 1e-4, 1e-3])  # classifier, D1, G1, D2, G2
+    for lr in (1e-5, 3e-5):
+        method = method_of(pictures, tmp_path / str(lr), optimizer={"backbone": {"lr": lr}, "head": {"lr": lr}})
+        rates = [optimizer.param_groups[-1]["lr"] for optimizer in method.optimizers]
+        assert rates == pytest.approx([100 * lr, 10 * lr, 100 * lr, 10 * lr, 100 * lr])  # classifier, D1, G1, D2, G2
 
 
 def test_uniform_triplets_are_those_that_generation_starts_from(pictures: Path, tmp_path: Path):
     """With random mining, the original term and the generation use the same triplets (Algorithm 1, lines 3 to 5)."""
-    assert method_of(pictures, tmp_path, miner="uniform").miner is None
-    assert method_of(pictures, tmp_path / "other", miner="soft-hard").miner is not None
+    steps = {}
+    for miner in ("uniform", "none", "soft-hard"):
+        method = method_of(pictures, tmp_path / miner, miner=miner)
+        labels = torch.arange(3).repeat_interleave(3)
+        torch.manual_seed(0)
+        steps[miner] = method.step(TrainingBatch(torch.randn(9, 3, 32, 32), labels, torch.arange(9)))
+    assert steps["uniform"] == steps["none"]
+    assert steps["soft-hard"]["org"] != steps["none"]["org"]
 
 
 def test_a_loss_without_triplets_is_refused(pictures: Path, tmp_path: Path):

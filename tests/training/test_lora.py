@@ -1,5 +1,7 @@
 """LoRA: adapters of a transformer learn, and what is saved is an ordinary embedder."""
 
+import json
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import tophit
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.lora import add_adapters, is_adapter, merged_state
-from tophit.recipe import Recipe, make_recipe, read_recipe
+from tophit.recipe import Recipe, make_recipe, read_recipe, recipe_names
 from tophit.training import Run, resume, train
 
 pytest.importorskip("peft")
@@ -131,6 +133,26 @@ def test_an_adapted_run_continues_exactly(tmp_path: Path, pictures: Path, monkey
             train(recipe, tmp_path / "killed")
     again = resume(tmp_path / "killed")
     assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+
+
+def test_nothing_contacts_the_network_but_a_hub_model_that_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a folder's model, its adapters, a saved embedder, or the list of recipes."""
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError(f"a connection to {arguments[1:]}")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    embedder = adapted(tiny_folder("dinov2", tmp_path / "model"))
+    embedder.save(tmp_path / "saved")
+    fields = json.loads((tmp_path / "saved" / "embedder.json").read_text())
+    fields["architecture"]["backbone"] = "hf/facebook/dinov2-small"
+    (tmp_path / "saved" / "embedder.json").write_text(json.dumps(fields))
+    assert tophit.load(tmp_path / "saved").dim == 4
+    for name in recipe_names():
+        read_recipe(name, data="x")
 
 
 def test_the_recipes_name_models_of_the_hub_but_nothing_else_does() -> None:

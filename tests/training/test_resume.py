@@ -80,6 +80,8 @@ MINED = {"loss": "margin", "miner": "soft-hard"}
         pytest.param("head", PROJECTION, id="head-projection"),
         pytest.param("all", PROJECTION, id="all-projection", marks=pytest.mark.slow),
         pytest.param("head", MINED, id="head-mined", marks=pytest.mark.slow),
+        pytest.param("all", {"method": "daml", "loss": "triplet"}, id="all-daml", marks=pytest.mark.slow),
+        pytest.param("head", {"method": "hdml", "loss": "triplet"}, id="head-hdml", marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_random_steps_and_resumed_it_ends_with_the_same_weights(

@@ -31,9 +31,11 @@ from tophit.training.head_start import KINDS, MOST_IMAGES, principal_head
 from tophit.training.keeping import SHARES, may_keep_untrained, splits_wanted
 from tophit.training.learning import Learning, prepare_learning
 from tophit.training.run_rows import RunRows, has_pairs, rows_of
-from tophit.training.sources import CachedSource
+from tophit.training.sources import CachedSource, FeatureSource, MakeSampler
 
 T = TypeVar("T")
+clock: Callable[[], float] = time.perf_counter
+"""What measures; on a busy machine the benchmark of plans replaces it by the processor's time."""
 _SECONDS = 1.0  # measured of each kind of work, if that is more than one repetition
 _IMAGES = 16  # in a measured step of the network
 _FEATURE_IMAGES = 128
@@ -134,32 +136,19 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
     return Estimate(parts, epoch, int(memory + most * network.bytes_each))
 
 
-class _RandomFeatures(CachedSource):
+class _RandomFeatures(FeatureSource):
     """Random features instead of the images' own: steps take as long."""
 
-    def __init__(self, embedder: Embedder, rows: RunRows, stepper: Stepper, sampler: Callable) -> None:
-        pool = min(len(rows.train), _POOL)
-        self.features = torch.randn(pool, embedder.backbone.channels, device=embedder.device)
-        super().__init__(embedder, rows.train, list(range(len(rows.train))), stepper, sampler)
+    def __init__(self, embedder: Embedder, rows: RunRows, stepper: Stepper, make_sampler: MakeSampler) -> None:
+        self.features = torch.randn(min(len(rows.train), _POOL), embedder.backbone.channels, device=embedder.device)
+        CachedSource.__init__(self, embedder, rows.train, list(range(len(rows.train))), stepper, make_sampler)
 
     def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
         """Return features (N, channels)."""
         return self.features[rows % len(self.features)]
 
-    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Map features (N, channels) to embeddings (N, dim)."""
-        return self.embedder.embed_features(inputs)
 
-    def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Map features (N, channels) to the head's output (N, dim), not normalised."""
-        return self.embedder.head(inputs)
-
-    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the features themselves."""
-        return inputs
-
-
-def _step_seconds(recipe: Recipe, embedder: Embedder, source: CachedSource, stepper: Stepper) -> float:
+def _step_seconds(recipe: Recipe, embedder: Embedder, source: FeatureSource, stepper: Stepper) -> float:
     """Return the seconds of a step without the backbone: reading features, loss, miner, head and proxies."""
     only_head = recipe.embedder.model_copy(update={"trainable": "head"})
     if embedder.architecture["dim"] is None:  # nothing but the loss learns; a head would be much like it
@@ -170,14 +159,14 @@ def _step_seconds(recipe: Recipe, embedder: Embedder, source: CachedSource, step
     batches = iter(source.batches(0, 0))
     first = next(batches)
     _, once = _timed(lambda: method.step(first))
-    began, taken = time.perf_counter(), 0
+    began, taken = clock(), 0
     for batch in batches:
         method.step(batch)
         taken += 1
-        if time.perf_counter() - began >= _SECONDS:
+        if clock() - began >= _SECONDS:
             break
     embedder.backbone.requires_grad_(True)
-    return (time.perf_counter() - began) / taken if taken else once
+    return (clock() - began) / taken if taken else once
 
 
 def _ranking_seconds(
@@ -236,10 +225,10 @@ def _network_seconds(recipe: Recipe, embedder: Embedder, rows: RunRows) -> _Netw
     frozen = learning.frozen
     with torch.no_grad():
         inputs = images
-        began = time.perf_counter()
+        began = clock()
         for stage in embedder.backbone.stages()[:frozen]:
             inputs = stage.run(inputs)
-        before_cut = time.perf_counter() - began if frozen else 0.0
+        before_cut = clock() - began if frozen else 0.0
 
     def embed() -> torch.Tensor:
         return embedder.embed_features(run_tail(embedder, frozen, inputs)) if frozen else embedder(images)
@@ -277,6 +266,6 @@ def _export_seconds(embedder: Embedder, images: int) -> float:
 
 
 def _timed(function: Callable[[], T]) -> tuple[T, float]:
-    began = time.perf_counter()
+    began = clock()
     result = function()
-    return result, time.perf_counter() - began
+    return result, clock() - began

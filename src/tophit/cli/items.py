@@ -51,6 +51,7 @@ def info(
 
 _WORDS = {
     "engine": "backend",
+    "bytes": "on disk",
     "version": "changes so far",
     "delta": "not compacted yet",
     "dead": "deleted, still stored",

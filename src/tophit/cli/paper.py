@@ -60,29 +60,27 @@ def paper(
 
         console.print(f"Did {work(reopen(Path(name)).store.folder)} runs; none are left.", highlight=False)
         return
-    from tophit.papers.paper_outputs import to_terminal
-    from tophit.papers.reproduce import compute_entry, reproduce
-    from tophit.progress import TerminalView
-
+    made = None
     if is_reproduction(name):
-        folder = Path(name)
         if data or rows or epochs or embedder or overrides:
             raise UsageError(f"{name} continues as it was begun; leave out all but --workers, --retry and --report.")
-        found = reproduce(reopen(folder), workers, TerminalView(console), not report, retry)
+        made, out = reopen(Path(name)), Path(name)
     else:
         entry = find_entry(name)
         if out is None:
             raise UsageError("Name the folder for its runs and files: --out runs/NAME.")
-        folder = out
-        if entry.is_computed:
-            found = compute_entry(name, out)
-        else:
+        if not entry.is_computed:
             if data is None:
                 raise UsageError(f"{name} needs data: --data FOLDER, with the files of {' or '.join(entry.sets)}.")
             chosen = [each.strip() for group in rows or [] for each in group.split(",")]
             changes = [*(f"embedder.{each}" for each in embedder or []), *(overrides or [])]
             made = begin(name, data, out, Choice(chosen, seeds, epochs, changes))
-            found = reproduce(made, workers, TerminalView(console), not report, retry)
+    from tophit.papers.paper_outputs import to_terminal
+    from tophit.papers.reproduce import compute_entry, reproduce
+    from tophit.progress import TerminalView
+
+    view = TerminalView(console)
+    found = compute_entry(name, out) if made is None else reproduce(made, workers, view, not report, retry)
     if found.rows:
         console.print(to_terminal(found))
     for note in found.notes:
@@ -90,7 +88,7 @@ def paper(
     for row in found.rows:
         if row.failed:
             console.print(f"Failed: {row.name}, {row.failed}", highlight=False, markup=False)
-    console.print(f"Written: {folder / 'table.html'}, .md, .csv, .json", highlight=False, soft_wrap=True)
+    console.print(f"Written: {out / 'table.html'}, .md, .csv, .json", highlight=False, soft_wrap=True)
 
 
 def _print_list() -> None:

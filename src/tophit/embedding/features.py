@@ -81,7 +81,7 @@ class KeptFeatures:
     def __init__(self, embedder: Embedder, rows: Sequence[ImageRow], wanted: Sequence[int], runtime: Runtime) -> None:
         self._path = _folder() / _file(embedder, runtime)
         self._keys: dict[int, bytes] = {}
-        if embedder.trained == "all" or feature_file_of(rows) is not None or not self._path.is_file():
+        if embedder.trained not in ("nothing", "head") or feature_file_of(rows) is not None or not self._path.is_file():
             return
         with closing(_Store(self._path)) as store:
             if store.count() * _WORTH_READING < len(wanted):
@@ -145,7 +145,7 @@ class _Store:
         found = lookup(self.connection, "SELECT key, value FROM feature WHERE key IN", keys)
         return {key: np.frombuffer(value, np.float32) for key, value in found.items()}
 
-    def known(self, keys: Iterable[bytes]) -> set[bytes]:
+    def known(self, keys: Iterable[bytes]) -> Set[bytes]:
         """Return those of the keys that are stored."""
         return set(lookup(self.connection, "SELECT key, 1 FROM feature WHERE key IN", keys))
 

@@ -29,6 +29,13 @@ class Loss(nn.Module):
     compares_images: ClassVar[bool] = True
     """It compares images of one class with each other, so a batch needs two per class; proxy losses don't."""
 
+    _used: torch.Tensor | int | None = None
+
+    @property
+    def used(self) -> int | None:
+        """How many pairs or triplets the last call compared; None if the loss does not count them."""
+        return None if self._used is None else int(self._used)
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__init__" in cls.__dict__:

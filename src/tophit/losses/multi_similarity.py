@@ -4,8 +4,8 @@ import math
 from typing import Annotated
 
 import torch
-from torch.nn import functional
 
+from tophit.losses.pairwise.npair import log_one_plus_sum_exp
 from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive
@@ -36,13 +36,8 @@ def multi_similarity(
 
     Shapes: similarity and both masks (Q, N).
     """  # noqa: D400
-    pull = _log_one_plus_sum(-alpha * (similarity - base), positive) / alpha
-    return pull + _log_one_plus_sum(beta * (similarity - base), negative) / beta
-
-
-def _log_one_plus_sum(exponents: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Return log(1 + the sum of exp of the chosen exponents) of each row, without overflow."""
-    return functional.pad(exponents.masked_fill(~chosen, -math.inf), (1, 0)).logsumexp(dim=1)
+    pull = log_one_plus_sum_exp(-alpha * (similarity - base), positive) / alpha
+    return pull + log_one_plus_sum_exp(beta * (similarity - base), negative) / beta
 
 
 @register("loss", "multi-similarity")
@@ -86,5 +81,6 @@ class MultiSimilarityLoss(RankingLoss):
         similarity = similarity_matrix(x, y)
         if self.mining and similarity.numel():
             positive, negative = hard_pairs(similarity, positive, negative, self.epsilon)
+        self._used = positive.sum() + negative.sum()
         losses = multi_similarity(similarity, positive, negative, self.alpha, self.beta, self.base)
         return losses.sum() / max(1, len(x))

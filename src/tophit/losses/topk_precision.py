@@ -133,7 +133,9 @@ class TopKPrecisionLoss(RankingLoss):
 
     def compute(self, given: Candidates) -> torch.Tensor:
         """Return the sum or the mean over queries."""
-        total = _sum_of_gaps(given, _mine(given, self.k, self.margin), self.margin)
+        pairs = _mine(given, self.k, self.margin)
+        self._used = len(pairs.queries)
+        total = _sum_of_gaps(given, pairs, self.margin)
         return total if self.reduction == "sum" else total / max(1, len(given.queries))
 
     def misplaced(

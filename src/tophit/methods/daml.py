@@ -8,7 +8,7 @@ from torch import nn
 from tophit.methods.feature_generation import FeatureGenerationMethod, FeatureGenerator, squared_norm
 from tophit.methods.method import Embed
 from tophit.methods.stepper import Stepper
-from tophit.methods.thsg.components import loss_of_triplets, plain_numbers
+from tophit.methods.thsg.components import plain_numbers
 from tophit.options import AtLeastZero, Count, Doc
 from tophit.registry import register
 
@@ -99,13 +99,13 @@ class DAMLMethod(FeatureGenerationMethod):
         log = {name: part.mean() for name, part in parts.items()}
         self._optimizers.learn("g", log["LG"])
         if self.epoch < self.pretrain_epochs:
-            loss = loss_of_triplets(self.loss, z, labels, triplets)
+            loss = self.metric_loss(z, labels, triplets)
         else:
             with torch.no_grad():
                 made = generate(torch.cat(tuple(real), dim=-1))
             joined, kinds = torch.cat([z, self.head(made)]), torch.cat([labels, labels[triplets[2]]])
             count = torch.arange(triplets.shape[1], device=labels.device)
             fooled = torch.stack([triplets[0], triplets[1], len(z) + count])
-            loss = self.weight * loss_of_triplets(self.loss, joined, kinds, fooled)
+            loss = self.weight * self.metric_loss(joined, kinds, fooled)
         self._optimizers.learn("f", loss)
         return plain_numbers({"loss": loss, "triplets": float(triplets.shape[1]), **log})

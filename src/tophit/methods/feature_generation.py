@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from tophit.errors import UsageError
-from tophit.methods.method import Embed, Method, RunParts, TrainingBatch
+from tophit.methods.method import Embed, Method, RunParts, TrainingBatch, logged_tuples, tuples_used
 from tophit.methods.part_optimizers import PartOptimizers
 from tophit.methods.stepper import Stepper
-from tophit.methods.thsg.components import random_triplets
+from tophit.methods.thsg.components import loss_of_triplets, random_triplets
 
 
 class FeatureGenerator(nn.Module):
@@ -72,6 +72,7 @@ class FeatureGenerationMethod(Method):
             self._optimizers.add_adam(part, network.parameters(), rates[part] * embedder_rate, weight_decay)
         self.pretrain_epochs = pretrain_epochs
         self.epoch = 0
+        self._used: list[int | None] = []  # pairs or triplets of this step's losses
 
     @classmethod
     def for_run(cls, parts: RunParts, **options: Any) -> Self:
@@ -107,7 +108,14 @@ class FeatureGenerationMethod(Method):
             triplets = random_triplets(batch.labels)
             if not triplets.shape[1]:
                 return {"loss": 0.0, "triplets": 0.0}
-            return self.learn(y, self.head(y), batch.labels, triplets)
+            self._used.clear()
+            return {**self.learn(y, self.head(y), batch.labels, triplets), **logged_tuples(*self._used)}
+
+    def metric_loss(self, z: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
+        """Return the loss of triplets (3, T) of embeddings z (N, d) with labels (N,), and count them."""
+        loss = loss_of_triplets(self.loss, z, labels, triplets)
+        self._used.append(tuples_used(self.loss, tuple(triplets)))
+        return loss
 
     @abstractmethod
     def learn(

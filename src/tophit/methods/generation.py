@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
+from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch, logged_tuples, tuples_used
 from tophit.methods.part_optimizers import PartOptimizers
 from tophit.methods.stepper import Stepper
 from tophit.methods.thsg.components import (
@@ -105,6 +105,7 @@ class GenerationMethod(Method):
         self.loss_g = math.inf  # Eqs. 5 and 19 before the first step: an untrained generator's samples get no weight
         self.buffer = SampleBuffer(settings.buffer_steps)
         self.watch = CollapseWatch()
+        self._used: list[int | None] = []  # pairs or triplets of this step's losses
 
     @classmethod
     def for_run(cls, parts: RunParts, **options: Any) -> Self:
@@ -146,9 +147,10 @@ class GenerationMethod(Method):
                 return {"loss": 0.0, "triplets": 0.0}
             distances = pair_distance(x.detach()[triplets[0]], x.detach()[triplets[1]], self.settings.metric)
             self.threshold.add(distances)
-            if self.epoch < self.settings.pretrain_epochs or not self.settings.generates:
-                return self._learn_original(x, batch.labels, triplets)
-            return self._learn_generated(x, batch.labels, triplets)
+            self._used.clear()
+            original_only = self.epoch < self.settings.pretrain_epochs or not self.settings.generates
+            learn = self._learn_original if original_only else self._learn_generated
+            return {**learn(x, batch.labels, triplets), **logged_tuples(*self._used)}
 
     def _learn_original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> dict[str, float | str]:
         """Update the embedder with the original triplets and categories: pre-training, or the triplet baseline."""
@@ -214,8 +216,12 @@ class GenerationMethod(Method):
     def _original(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:
         """Eq. 6, or Eq. 25's term with a miner: the loss of the original samples."""
         if self.miner is None:
-            return loss_of_triplets(self.loss, x, labels, triplets)
-        return self.loss(x, labels, self.miner(x.detach(), labels))
+            chosen, loss = tuple(triplets), loss_of_triplets(self.loss, x, labels, triplets)
+        else:
+            chosen = self.miner(x.detach(), labels)
+            loss = self.loss(x, labels, chosen)
+        self._used.append(tuples_used(self.loss, chosen))
+        return loss
 
     def _hard(self, x2: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Eq. 7: the loss of the generated triplets (3, T, d), and of the same pairs with negatives from the buffer."""
@@ -226,7 +232,9 @@ class GenerationMethod(Method):
             stored = 3 * count + torch.arange(len(rows), device=y.device)
             triplets = torch.cat([triplets, torch.stack([rows, count + rows, stored])], dim=1)
         x, labels = torch.cat([x2.flatten(0, 1), others]), torch.cat([y.flatten(), other_labels])
-        return loss_of_triplets(self.hard_loss, x, labels, triplets)
+        loss = loss_of_triplets(self.hard_loss, x, labels, triplets)
+        self._used.append(tuples_used(self.hard_loss, tuple(triplets)))
+        return loss
 
     def _category(
         self,

@@ -10,7 +10,7 @@ from tophit.losses.pairwise.pair_loss import distance
 from tophit.methods.feature_generation import FeatureGenerationMethod, FeatureGenerator, squared_norm
 from tophit.methods.method import Embed
 from tophit.methods.stepper import Stepper
-from tophit.methods.thsg.components import EpochMean, loss_of_triplets, plain_numbers
+from tophit.methods.thsg.components import EpochMean, plain_numbers
 from tophit.methods.thsg.equations import balance_weights
 from tophit.options import AtLeastZero, Count, Doc, Positive
 from tophit.registry import register
@@ -119,7 +119,7 @@ class HDMLMethod(FeatureGenerationMethod):
         """Update the classifier, then the generator, then the embedder."""
         kinds, real, codes = labels[triplets], y.detach()[triplets], z.detach()[triplets]
         generate, classify = self.networks["g"], self.networks["c"]
-        org = loss_of_triplets(self.loss, z, labels, triplets)
+        org = self.metric_loss(z, labels, triplets)
         self.average.add(org.detach()[None])
         factor = hardness(self.average.value(), self.alpha)
         log: dict[str, Any] = {"class": functional.cross_entropy(classify(y.detach()), labels)}
@@ -136,7 +136,7 @@ class HDMLMethod(FeatureGenerationMethod):
             with torch.no_grad():
                 made = generate(changed)
             rows = torch.arange(triplets.numel(), device=labels.device).reshape(triplets.shape)
-            syn = loss_of_triplets(self.loss, self.head(made.flatten(0, 1)), kinds.flatten(), rows)
+            syn = self.metric_loss(self.head(made.flatten(0, 1)), kinds.flatten(), rows)
             loss = w_org * org + w_syn * syn
             log |= {"syn": syn, "w_org": w_org, "w_syn": w_syn}
         self._optimizers.learn("f", loss)

@@ -59,6 +59,23 @@ class RunParts:
     stepper: "Stepper"
 
 
+def tuples_used(loss: nn.Module, chosen: Sequence[torch.Tensor] = ()) -> int | None:
+    """Return how many pairs or triplets the last call of a loss compared; None if it is not known.
+
+    A loss of another library does not say; then those that a miner chose count: (a, p, n) or (a, p, a, n).
+    """
+    used = getattr(loss, "used", None)
+    if used is None and len(chosen):
+        used = len(chosen[0]) + (len(chosen[2]) if len(chosen) == 4 else 0)
+    return used
+
+
+def logged_tuples(*counts: int | None) -> dict[str, float]:
+    """Return the sum of counts to log as ``tuples``; nothing if none is known."""
+    known = [count for count in counts if count is not None]
+    return {"tuples": float(sum(known))} if known else {}
+
+
 class Method(ABC):
     """How a training step is made from a batch, a loss and optimizers. Its class declares what it works with."""
 
@@ -93,7 +110,10 @@ class Method(ABC):
 
     @abstractmethod
     def step(self, batch: TrainingBatch) -> Mapping[str, float | str]:
-        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should see one."""
+        """Learn from one batch and return what to log: ``loss``, and a ``warning`` if the user should see one.
+
+        ``tuples`` is the number of pairs or triplets that the step used; the log has their sum since the run began.
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

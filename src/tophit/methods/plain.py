@@ -5,7 +5,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch
+from tophit.methods.method import Embed, Method, Miner, RunParts, TrainingBatch, logged_tuples, tuples_used
 from tophit.methods.stepper import Stepper
 from tophit.registry import register
 
@@ -24,10 +24,15 @@ class BatchMemory:
         self.embeddings: torch.Tensor | None = None  # (M, d), the oldest first
         self.labels: torch.Tensor | None = None
 
+    @property
+    def compares(self) -> bool:
+        """Whether the next batch will be compared with earlier ones."""
+        return self.steps >= self.start and self.embeddings is not None
+
     def loss(self, loss: nn.Module, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the weighted loss of a batch against the memory, then remember the batch; 0 before ``start``."""
         value = embeddings.new_zeros(())
-        if self.steps >= self.start and self.embeddings is not None:
+        if self.compares:
             value = self.weight * loss(embeddings, labels, ref_emb=self.embeddings, ref_labels=self.labels)
         self._remember(embeddings.detach(), labels)
         self.steps += 1
@@ -93,15 +98,16 @@ class PlainMethod(Method):
         """Learn from one batch and return what to log."""
         self.optimizer.zero_grad(set_to_none=True)
         embeddings = self.stepper.embed(self.embed, batch)
-        if self.miner is None:
-            loss = self.loss(embeddings, batch.labels)
-        else:
-            loss = self.loss(embeddings, batch.labels, self.miner(embeddings.detach(), batch.labels))
+        chosen = () if self.miner is None else self.miner(embeddings.detach(), batch.labels)
+        loss = self.loss(embeddings, batch.labels, *([chosen] if self.miner else []))
+        used = [tuples_used(self.loss, chosen)]
         if self.memory is not None:
+            compares = self.memory.compares
             loss = loss + self.memory.loss(self.loss, embeddings, batch.labels)
+            used += [tuples_used(self.loss)] if compares else []
         self.stepper.backward(loss, self.optimizer)
         self.stepper.step(self.optimizer)
-        return {"loss": loss.item()}
+        return {"loss": loss.item(), **logged_tuples(*used)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the loss and the optimizer; the embedder's is saved separately."""

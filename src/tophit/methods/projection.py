@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.batches.representatives import RepresentativeBatchSampler
-from tophit.methods.method import Embed, Method, RunParts, TrainingBatch
+from tophit.methods.method import Embed, Method, RunParts, TrainingBatch, logged_tuples, tuples_used
 from tophit.methods.stepper import Stepper
 from tophit.mining import mine
 from tophit.options import AtLeastZero, Doc, Positive
@@ -169,7 +169,12 @@ class ProjectionMethod(Method):
             self.proximal.add_gradient()
         self.stepper.step(self.optimizer)
         self._remember(seen.float(), batch.labels, representative, rows[is_representative])
-        return {"loss": loss.item(), "projection": self.projection, **self._summary()}
+        return {
+            "loss": loss.item(),
+            **logged_tuples(tuples_used(self.loss)),
+            "projection": self.projection,
+            **self._summary(),
+        }
 
     def _begin_projection(self) -> None:
         self.projection = self.sampler.projection

@@ -20,7 +20,7 @@ from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
 from tophit.models.pooling import as_map, build_pooling
-from tophit.models.runtimes import BATCH, Runtime, choose_runtime, features_of
+from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
 from tophit.models.weights import read_weights
 from tophit.progress import Progress
 
@@ -113,7 +113,7 @@ class Embedder(nn.Module):
         wrong = next((x for x in items if not isinstance(x, str | Path | Image.Image | np.ndarray)), None)
         if wrong is not None:
             raise TypeError(f"an image must be a path, a Pillow image or an array, not {type(wrong).__name__}")
-        runtime = runtime or choose_runtime(self, len(items))
+        runtime = runtime or runtime_at_hand(self, len(items))
         vectors: list[np.ndarray] = []
         for batch in features_of(runtime, self, [_Picture(x) for x in items], batch_size, progress=progress):
             if batch.bad:

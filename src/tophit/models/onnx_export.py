@@ -54,9 +54,18 @@ def export_onnx(embedder: "Network", path: Path, output: Literal["features", "ve
 
 def cached_graph(embedder: "Network") -> Path:
     """Return the exported graph of the pooled features, kept in the cache by the weights' digest."""
-    path = cache_folder() / "onnx" / f"{embedder.feature_fingerprint()}.onnx"
+    path = _graph_path(embedder)
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as temporary:
             export_onnx(embedder, temporary, "features")
     return path
+
+
+def has_cached_graph(embedder: "Network") -> bool:
+    """Say whether an earlier command has exported the graph, so that it need not be done now."""
+    return _graph_path(embedder).is_file()
+
+
+def _graph_path(embedder: "Network") -> Path:
+    return cache_folder() / "onnx" / f"{embedder.feature_fingerprint()}.onnx"

@@ -20,7 +20,7 @@ import torch
 from tophit.data.dataset import ImageDataset, PictureSource, image_loader
 from tophit.errors import UsageError
 from tophit.files import cache_folder, create_text
-from tophit.models.onnx_export import cached_graph
+from tophit.models.onnx_export import cached_graph, has_cached_graph
 from tophit.progress import Progress
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Network = Embedder | Trunk  # what a runtime runs
 
 BATCH = 64  # default number of images at a time
+_WORTH_LOADING = 32  # images; below this, loading an exported graph costs more than it saves
 _WORTH_CHOOSING = 500  # images; below this, exporting and measuring cost more than they save
 _EXPORT = ("onnx", "onnxscript")
 PRECISIONS = ("fp32", "bf16")
@@ -91,6 +92,20 @@ def choose_runtime(
         else:
             runtime = fastest_runtime(embedder, batch, precision)
     return build_runtime(runtime, embedder, precision)
+
+
+def runtime_at_hand(embedder: "Network", images: int) -> Runtime:
+    """Return the runtime for some images that are computed only once, as ``Embedder.encode`` does.
+
+    From ``_WORTH_LOADING`` images on, it is the fastest one that an earlier command has measured and exported. So a
+    later call may use another one than an earlier call, which ``choose_runtime`` never does.
+    """
+    named = os.environ.get("TOPHIT_RUNTIME") or os.environ.get("TOPHIT_ENGINE")
+    if not named and _WORTH_LOADING <= images < _WORTH_CHOOSING and embedder.device.type == "cpu":
+        known = _remembered(embedder, BATCH, "fp32", runtimes_at_hand())
+        if known is not None and (not _RUNTIMES[known][1] or has_cached_graph(embedder)):
+            return build_runtime(known, embedder)
+    return choose_runtime(embedder, images)
 
 
 def build_runtime(name: str, embedder: "Network", precision: str = "fp32") -> Runtime:
@@ -238,14 +253,26 @@ def fastest_runtime(embedder: "Network", batch: int, precision: str = "fp32") ->
     names = runtimes_at_hand(precision)
     if len(names) == 1:
         return names[0]
-    key = _key(embedder, batch, precision, names)
-    path = cache_folder() / "engines" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.json"
-    if not path.is_file():
+    known = _remembered(embedder, batch, precision, names)
+    if known is None:
         seconds = measure_runtimes(embedder, batch, precision, names)
+        key = _key(embedder, batch, precision, names)
         choice = {"engine": choose(seconds), "seconds_an_image": seconds, "measured_for": key}
+        path = _memory(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         create_text(path, json.dumps(choice, indent=2) + "\n")  # if another process was first, keep its choice
-    return json.loads(path.read_text(encoding="utf-8"))["engine"]
+        known = _remembered(embedder, batch, precision, names) or choice["engine"]
+    return known
+
+
+def _remembered(embedder: "Network", batch: int, precision: str, names: list[str]) -> str | None:
+    """Return the runtime that was measured to be the fastest, or None if none was measured yet."""
+    path = _memory(_key(embedder, batch, precision, names))
+    return json.loads(path.read_text(encoding="utf-8"))["engine"] if path.is_file() else None
+
+
+def _memory(key: dict[str, Any]) -> Path:
+    return cache_folder() / "engines" / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:24]}.json"
 
 
 def choose(seconds: dict[str, float]) -> str:

@@ -144,7 +144,9 @@ class Catalogue:
         width, height = picture_size(image)
         if box[2] >= width + 1 or box[3] >= height + 1:  # a part of a pixel is a matter of rounding
             given, most = (",".join(f"{value:g}" for value in some) for some in (box, (0, 0, width, height)))
-            raise UsageError(f"The box {given} reaches beyond {image}, which has {width}x{height} pixels: {most}.")
+            raise UsageError(
+                f"The box {given} reaches beyond {image}, which has {width}x{height} pixels; at most {most}."
+            )
         return read_image(image, box, self.embedder.preprocessing.least_side)
 
 

@@ -4,7 +4,7 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -98,6 +98,7 @@ class _Position:
     best_epoch: int = 0
     worse: int = 0  # evaluations since the best one
     seconds: float = 0.0
+    tuples: float = 0.0  # pairs or triplets used so far
     bad: dict[int, str] = field(default_factory=dict)
     trained_apart: bool = False  # the best epoch is in the run's folder "trained", and "best" may be something else
 
@@ -344,16 +345,24 @@ class _Training:
         loss, highest = float(values["loss"]), self.recipe.schedule.stop_above
         if not math.isfinite(loss) or (highest is not None and loss > highest):
             raise self._exploded(loss, batch)
+        used = self._tuples_so_far(values)
         if self.log is None:
             return
         if "warning" in values:
             self.view.note(f"Step {step + 1}: {values['warning']}")
-        self.log.write(step + 1, {"epoch": self.position.epoch + 1, **values, "lr_factor": factor})
+        self.log.write(step + 1, {"epoch": self.position.epoch + 1, **values, **used, "lr_factor": factor})
         now = time.monotonic()
         if now - self.last_shown >= _SHOW_EVERY or step + 1 == self.total_steps:
             self.view.step(loss, step + 1 - self.shown_step)
             self.view.time_left(step + 1, self.total_steps, loss, self.time_left.left(step + 1))
             self.last_shown, self.shown_step = now, step + 1
+
+    def _tuples_so_far(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return what the log says of pairs or triplets: how many were used since the run began."""
+        if "tuples" not in values:
+            return {}
+        self.position.tuples += values["tuples"]
+        return {"tuples": self.position.tuples}
 
     def _exploded(self, loss: float, batch: TrainingBatch) -> TophitError:
         return TophitError(
@@ -533,10 +542,11 @@ class _Training:
             )
         self.position = _Position(**state["position"])
         fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
-        if fit.unexpected_keys or (fit.missing_keys and self.embedder.trained == "all"):
+        missing = [name for name in fit.missing_keys if name in self.learning.state()]  # of what learns
+        if fit.unexpected_keys or missing:
             raise TophitError(
                 f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
-                f"{(fit.unexpected_keys or fit.missing_keys)[0]} does not belong to both."
+                f"{(fit.unexpected_keys or missing)[0]} does not belong to both."
             )
         self.method.load_state_dict(state["method"])
         self.stepper.load_state_dict(state["engine"])

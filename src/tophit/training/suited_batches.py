@@ -1,7 +1,7 @@
 """Batches that suit the loss and the method: balanced where images of one class are compared with each other."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from tophit.methods import Method
@@ -40,7 +40,7 @@ def suit_batches(recipe: Recipe, overrides: Sequence[str]) -> tuple[Recipe, str 
     return recipe.model_copy(update={"batches": batches}), note
 
 
-def size_note(recipe: Recipe, labels: Sequence[int]) -> str | None:
+def size_note(recipe: Recipe, labels: Sequence[Hashable]) -> str | None:
     """Return a note if batches are larger than the training data, which ``labels`` (images,) describe, else None."""
     batches, sizes = recipe.batches, Counter(labels)
     classes, largest = len(sizes), max(sizes.values())

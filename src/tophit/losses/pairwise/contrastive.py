@@ -43,4 +43,5 @@ class ContrastiveLoss(PairLoss):
     def compute(self, tuples: Tuples) -> torch.Tensor:
         """Return the mean of the equation."""
         terms = contrastive(*pair_distances(tuples), self.margin)
+        self._used = len(terms)
         return mean_or_zero(terms, tuples.batch.queries)

@@ -65,6 +65,8 @@ class LiftedStructureLoss(PairLoss):
         """Return the mean of the equation."""
         x, y = tuples.batch.queries, tuples.batch.candidates
         positive, negative = masks(tuples)
+        chosen = positive | negative
+        self._used = (chosen | chosen.T).triu(diagonal=1).sum() if y is x else chosen.sum()
         distances = distance(squared_distances(x, y))
         if y is not x:  # rows and memory as one set, in which only pairs between them count
             positive, negative, distances = _joined(positive), _joined(negative), _joined(distances)

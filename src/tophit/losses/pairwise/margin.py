@@ -51,5 +51,6 @@ class MarginLoss(PairLoss):
     def compute(self, tuples: Tuples) -> torch.Tensor:
         """Return the mean of the equation."""
         distances, same = pair_distances(tuples)
+        self._used = len(distances)
         boundary = self.boundary.to(distances.dtype) + self._rounded
         return mean_or_zero(margin_terms(distances, same, boundary, self.margin), tuples.batch.queries)

@@ -129,7 +129,9 @@ class NPairLoss(TupletLoss):
     def compute(self, tuples: Tuples) -> torch.Tensor:
         """Return the mean of the equation."""
         x = tuples.batch.queries
-        loss = mean_or_zero(npair(tuples.batch, find_tuplets(tuples)), x)
+        tuplets = find_tuplets(tuples)
+        self._used = tuplets.negatives.sum()
+        loss = mean_or_zero(npair(tuples.batch, tuplets), x)
         if self.norm_penalty:
             loss = loss + self.norm_penalty * x.square().sum() / max(1, len(x))
         return loss
@@ -161,4 +163,6 @@ class AngularLoss(TupletLoss):
 
     def compute(self, tuples: Tuples) -> torch.Tensor:
         """Return the mean of the equation."""
-        return mean_or_zero(angular(tuples.batch, find_tuplets(tuples), self.alpha), tuples.batch.queries)
+        tuplets = find_tuplets(tuples)
+        self._used = tuplets.negatives.sum()
+        return mean_or_zero(angular(tuples.batch, tuplets, self.alpha), tuples.batch.queries)

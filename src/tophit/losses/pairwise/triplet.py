@@ -51,17 +51,24 @@ class TripletLoss(PairLoss):
         batch = tuples.batch
         if tuples.triplets is not None:
             a, p, n = tuples.triplets
+            self._used = len(a)
             near, far = squared_distances_of(batch, (a, p), (a, n))
             return mean_or_zero((near - far + self.margin).clamp(min=0), batch.queries)
         positive, negative = masks(tuples)
+        self._used = count_triplets(positive, negative)
         squared = squared_distances(batch.queries, batch.candidates)
         return all_triplets(squared, positive, negative, self.margin)
+
+
+def count_triplets(positive: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
+    """Return the number of triplets of all (a, p) and (a, n) of two masks (N, M)."""
+    return (positive.sum(dim=1) * negative.sum(dim=1)).sum()
 
 
 @eager
 def all_triplets(squared: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, margin: float) -> torch.Tensor:
     """Return the mean of [squared[a, p] - squared[a, n] + margin]+ over all (a, p) and (a, n) of two masks (N, M)."""
-    count = (positive.sum(dim=1) * negative.sum(dim=1)).sum()
+    count = count_triplets(positive, negative)
     if not int(count):
         return squared.sum() * 0
     return _SumOfHinges.apply(squared, positive, negative, margin) / count  # type: ignore[operator]
