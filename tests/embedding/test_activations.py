@@ -172,6 +172,8 @@ def test_a_full_disk_keeps_what_is_there_and_the_next_run_completes_it(
         filling.setattr("os.pwrite", full)
         with pytest.raises(TophitError, match=r"is full\. What is there already is kept"):
             one(embedder, rows, views=2)
+    (values,) = cache.glob("*/values.bin")
+    assert values.stat().st_size == 4 * 64 * 8 * 8 * 2  # the room that was claimed is given back
     notes = Notes()
     found = one(embedder, rows, views=2, view=notes)
     assert "16 views" in notes.said[0]  # 4 of the 20 were kept

@@ -210,7 +210,7 @@ def test_shared_weights_belong_to_the_first_stage_that_uses_them() -> None:
 def test_the_last_stages_are_counted_from_the_end() -> None:
     resnet = build_backbone("resnet50", "random")
     assert [frozen_stages(resnet, last) for last in (1, 3, 17, 99)] == [16, 14, 0, 0]
-    assert frozen_stages(resnet, None) == 14  # layer4 has 64% of the weights
+    assert frozen_stages(resnet, None) == 15  # the last two blocks have 38% of the weights
     embedder = build_embedder("resnet50", "random", size=64)
     assert stage_shapes(embedder)[13] == (1024, 4, 4)
     assert stage_shapes(embedder)[-1] == (2048, 2, 2)

@@ -44,8 +44,8 @@ def test_fields_reach_the_miner():
 
 
 def test_mistakes_are_named():
-    with pytest.raises(UsageError, match=r"miner\.name: unknown value 'semihard'\. Did you mean 'semi-hard'\?"):
-        recipe_with(miner="semihard")
+    with pytest.raises(UsageError, match=r"miner\.name: unknown value 'semi-hart'\. Did you mean 'semi-hard'\?"):
+        recipe_with(miner="semi-hart")
     with pytest.raises(UsageError, match=r"miner\.margin: unknown key"):
         recipe_with(miner={"name": "hard", "margin": 1})
     with pytest.raises(UsageError, match=r"method\.name: unknown value 'projektion'\. Did you mean 'projection'\?"):

@@ -107,5 +107,7 @@ def test_the_18_rows_of_the_table_are_recipes() -> None:
     assert read_recipe("profs/triplet-hncm", ["method.hncm=seeds"]).method.hncm == "seeds"
     with pytest.raises(UsageError, match=r"method\.hncm.* must be true, false, pool, seeds or chain"):
         read_recipe("profs/triplet-hncm", ["method.hncm=tree"])
-    with pytest.raises(UsageError, match=r"recipe of that name \(head, icons, .*Did you mean 'profs/triplet-hncm'"):
+    with pytest.raises(
+        UsageError, match=r"recipe of that name \(dinov2/small, head, icons, .*Did you mean 'profs/triplet-hncm'"
+    ):
         read_recipe("profs/triplet")

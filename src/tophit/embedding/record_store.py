@@ -59,8 +59,11 @@ class RecordStore:
                 fcntl.flock(lock, fcntl.LOCK_EX)  # ends with the other process, however that ends
             with closing(self._index()) as index, self._values.open("r+b") as file:
                 writer = RecordWriter(index, file.fileno(), self)
-                yield writer
-                writer.finish()
+                try:
+                    yield writer
+                    writer.enter()
+                finally:
+                    writer.give_back()
 
     def _index(self) -> sqlite3.Connection:
         index = sqlite3.connect(self.folder / "index.sqlite", timeout=60)
@@ -80,7 +83,8 @@ class RecordWriter:
 
     def reserve(self, count: int) -> None:
         """Claim the room for further records now, so that a full disk is noticed before they are computed."""
-        self._on_disk(lambda: os.posix_fallocate(self._file, self._start(self._next), self._start(max(1, count))))
+        if count and hasattr(os, "posix_fallocate"):  # a Mac has none
+            self._on_disk(lambda: os.posix_fallocate(self._file, self._start(self._next), self._start(count)))
 
     def append(self, keys: Sequence[bytes], records: np.ndarray) -> None:
         """Write records (n, *shape) under their keys."""
@@ -89,15 +93,15 @@ class RecordWriter:
         self._waiting += [(key, self._next + i) for i, key in enumerate(keys)]
         self._next += len(keys)
         if time.monotonic() - self._entered >= _ENTER_EVERY:
-            self._enter()
+            self.enter()
 
-    def finish(self) -> None:
-        """Enter the last records, and give back room that was not needed."""
-        self._enter()
+    def give_back(self) -> None:
+        """Release the room that was claimed and not used."""
         os.ftruncate(self._file, self._start(self._next))
 
-    def _enter(self) -> None:
-        self._on_disk(lambda: os.fdatasync(self._file))
+    def enter(self) -> None:
+        """Enter the records written so far into the index, once they are on the disk."""
+        self._on_disk(lambda: os.fsync(self._file))
         with self._index:
             self._index.executemany("INSERT OR REPLACE INTO record VALUES (?, ?)", self._waiting)
         self._waiting.clear()

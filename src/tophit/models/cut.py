@@ -11,7 +11,7 @@ from tophit.models.backbones import Backbone
 from tophit.models.embedder import Embedder, digest
 from tophit.models.weights import State
 
-_LEAST_SHARE = 0.5  # of the backbone's weights that learn unless a recipe says how many stages do
+_LEAST_SHARE = 0.35  # of the backbone's weights that learn unless a recipe says how many stages do
 _TOLERANCE = 1e-4
 
 
@@ -33,9 +33,9 @@ def stage_tensors(backbone: Backbone) -> list[State]:
 
 
 def frozen_stages(backbone: Backbone, last: int | None) -> int:
-    """Return how many first stages are frozen so that the ``last`` ones learn; by default those with half the weights.
+    """Return how many first stages are frozen so that the ``last`` ones learn; more than there are means all of them.
 
-    More than there are means all of them.
+    By default as many learn as it takes to hold a share ``_LEAST_SHARE`` of the weights.
     """
     tensors = stage_tensors(backbone)
     if last is not None:

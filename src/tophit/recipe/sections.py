@@ -136,7 +136,7 @@ class Embedder(Section):
         default=None,
         ge=1,
         description="How many last stages (blocks) of the backbone learn (for 'last' and 'lora'); null: for 'last' "
-        "those with half of its weights, for 'lora' all.",
+        "as many as hold 35% of its weights, for 'lora' all.",
     )
     lora_rank: int = Field(default=8, ge=1, description="The rank of the matrices that learn (for 'lora').")
     lora_alpha: float = Field(

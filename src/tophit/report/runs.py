@@ -64,7 +64,7 @@ def _gain(run: dict[str, Any]) -> str:
 def runs_table(runs: Sequence[dict[str, Any]], folder: str | Path) -> Table:
     """Return the runs of a folder as a table; * marks results whose epoch was chosen on the test classes."""
     heads = ("loss (method)", "epoch", "best", "kept", "recall@1", "MAP@R", "gain of recall@1")
-    table = Table(Column("run", overflow="fold"), "state", Column("data", overflow="fold"), *heads, box=None)
+    table = Table(Column("run", overflow="fold"), "state", Column("data", no_wrap=True), *heads, box=None)
     for run in runs:
         name = Path(run["run"]).relative_to(folder)
         method = "" if run["method"] == "plain" else f" ({run['method']})"

@@ -124,6 +124,22 @@ class CachedSource(ABC):
     def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
         """Return the inputs (N, ...) of rows (N,) in an epoch."""
 
+    @abstractmethod
+    def embed(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to embeddings."""
+
+    @abstractmethod
+    def embed_raw(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to embeddings that are not normalised."""
+
+    @abstractmethod
+    def pooled(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Map a batch's inputs to pooled features, which the head takes."""
+
+    @abstractmethod
+    def validation_vectors(self) -> EmbeddedRows:
+        """Embed the validation rows with the current embedder."""
+
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches from number ``first`` on."""
         for rows in row_batches(self.sampler, epoch, first):
