@@ -32,6 +32,7 @@ def test_no_picture_occurs_twice_and_all_are_sound(icons: Manifest) -> None:
     assert len({row.path.read_bytes() for row in icons}) == len(icons)
 
 
+@pytest.mark.slow
 def test_building_it_again_gives_the_same_bytes(icons: Manifest, tmp_path: Path) -> None:
     again = icon_set(tmp_path)
     assert [(row.label, row.split, row.metadata) for row in again] == [(r.label, r.split, r.metadata) for r in icons]

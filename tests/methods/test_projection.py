@@ -245,6 +245,7 @@ def test_all_constraints_are_met_where_classes_are_well_apart():
     assert toy.violations() == (0, 0)
 
 
+@pytest.mark.slow
 def test_changing_representatives_beats_keeping_them():
     changing, kept = (
         np.mean([sum(run_toy(seed, projection_length=length)[0].violations()) for seed in range(3)])

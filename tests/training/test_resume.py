@@ -74,10 +74,10 @@ MINED = {"loss": "margin", "miner": "soft-hard"}
 @pytest.mark.parametrize(
     ("trainable", "method"),
     [
-        pytest.param("all", {}, id="all"),
+        pytest.param("all", {}, id="all", marks=pytest.mark.slow),
         pytest.param("head", {}, id="head"),
         pytest.param("last", {}, id="last"),
-        pytest.param("head", PROJECTION, id="head-projection"),
+        pytest.param("head", PROJECTION, id="head-projection", marks=pytest.mark.slow),
         pytest.param("all", PROJECTION, id="all-projection", marks=pytest.mark.slow),
         pytest.param("head", MINED, id="head-mined", marks=pytest.mark.slow),
         pytest.param("all", {"method": "daml", "loss": "triplet"}, id="all-daml", marks=pytest.mark.slow),

@@ -35,7 +35,10 @@ PROTOCOLS: dict[str, tuple[Callable[..., dict[str, float]], str]] = {
 }
 
 
-@pytest.mark.parametrize(("protocol", "other"), [("all", "drawn-galleries"), ("drawn-galleries", "all")])
+@pytest.mark.parametrize(
+    ("protocol", "other"),
+    [("all", "drawn-galleries"), pytest.param("drawn-galleries", "all", marks=pytest.mark.slow)],
+)
 def test_a_run_and_an_evaluation_on_vehicleid_use_the_recipes_protocol(
     protocol: str, other: str, tophit: Run, tmp_path: Path
 ) -> None:
