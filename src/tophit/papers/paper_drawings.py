@@ -122,11 +122,11 @@ def _over(rows: Sequence[MeasuredRow], column: str) -> Drawing:
 def _draw_series(axes: Any, number: int, points: Sequence[MeasuredRow], column: str) -> dict[str, Any]:
     x = [row.x for row in points]
     cells = [row.cells[column] for row in points]
-    ours = [float("nan") if cell.ours is None else cell.ours for cell in cells]
-    half = [0.0 if cell.half_width is None else cell.half_width for cell in cells]
+    ours = [_or(cell.ours) for cell in cells]
+    half = [_or(cell.half_width, 0.0) for cell in cells]
     name, colour = points[0].series, SERIES[number % len(SERIES)]
     axes.errorbar(x, ours, half, color=colour, marker=MARKERS[number % len(MARKERS)], capsize=2, label=name)
-    paper = [float("nan") if cell.paper is None else cell.paper for cell in cells]
+    paper = [_or(cell.paper) for cell in cells]
     if not np.isnan(paper).all():
         axes.plot(x, paper, color=colour, linestyle=(0, (4, 2)), marker="x", label=f"{name}, the paper")
     head = f"{name}, {points[0].axis}"
@@ -143,16 +143,21 @@ def _bars(rows: Sequence[MeasuredRow], columns: Sequence[str]) -> Drawing:
         for number, row in enumerate(rows):
             cells = [row.cells[column] for column in columns]
             x = np.arange(len(columns)) + (number - (len(rows) - 1) / 2) * width
-            ours = [float("nan") if cell.ours is None else cell.ours for cell in cells]
-            half = [0.0 if cell.half_width is None else cell.half_width for cell in cells]
+            ours = [_or(cell.ours) for cell in cells]
+            half = [_or(cell.half_width, 0.0) for cell in cells]
             axes.bar(x, ours, 0.9 * width, yerr=half, color=SERIES[number % len(SERIES)], label=row.name)
-            paper = [float("nan") if cell.paper is None else cell.paper for cell in cells]
+            paper = [_or(cell.paper) for cell in cells]
             axes.plot(x, paper, linestyle="none", marker="_", markersize=8, color="black")
         for column in columns:
-            numbers[column] = [row.cells[column].ours or float("nan") for row in rows]
-            numbers[f"{column}, the paper"] = [row.cells[column].paper or float("nan") for row in rows]
+            numbers[column] = [_or(row.cells[column].ours) for row in rows]
+            numbers[f"{column}, the paper"] = [_or(row.cells[column].paper) for row in rows]
         axes.set_xticks(np.arange(len(columns)), columns)
         axes.set_ylabel("%")
         figure.legend(loc="outside upper center", ncols=2)
     caption = "On the test classes; thin bars are 95% intervals over seeds, black marks the paper's numbers if given."
     return Drawing("bars", "Ablation", caption, numbers, figure)
+
+
+def _or(value: float | None, otherwise: float = float("nan")) -> float:
+    """Return a number of a cell, or what stands for none."""
+    return otherwise if value is None else value
