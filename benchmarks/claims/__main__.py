@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.claims.plans import HEAD, NET, claims_plan
-from benchmarks.claims.sets import drawings, icon_features, reduced
+from benchmarks.claims.sets import characters, icon_features, reduced
 from tophit.compare import Plan, Store
 from tophit.compare.workers import run_workers
 from tophit.progress import View
@@ -75,7 +75,7 @@ def _rounds(sets: list[str], seeds: int) -> Iterator[tuple[str, int]]:
 def plan_of(key: str, seeds: int, arguments: argparse.Namespace) -> Plan:
     """Return the plan of a data set, whose files are made if they have to be."""
     if key == "omniglot":
-        manifest = drawings(_given(arguments.omniglot, key), arguments.out / "data" / "omniglot")
+        manifest = characters(_given(arguments.omniglot, key), arguments.out / "data" / "omniglot")
         return claims_plan(SETS[key], str(manifest), seeds, NET)
     data = {"cub": arguments.cub, "cars": arguments.cars}
     file = icon_features(arguments.out / "data" / "icons.npz") if key == "icons" else _given(data[key], key)

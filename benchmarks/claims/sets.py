@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
+from benchmarks.image_sets import drawings
 from tophit.data.feature_files import read_feature_file
 from tophit.data.folders import open_data
-from tophit.data.manifest import ImageRow, Manifest, write_manifest
 from tophit.embedding.features import cached_features
 from tophit.files import replace_file
 from tophit.models.embedder import build_embedder
@@ -59,23 +58,9 @@ def reduced(file: Path, path: Path) -> Path:
     return path
 
 
-def drawings(archive: Path, folder: Path) -> Path:
+def characters(archive: Path, folder: Path) -> Path:
     """Write every sixth training and tenth test character of Omniglot as images; return their manifest."""
-    manifest = folder / "manifest.csv"
-    if not manifest.is_file():
-        with np.load(archive, allow_pickle=False) as arrays:
-            images, labels, splits = arrays["images"][..., 0], arrays["labels"], arrays["split"]
-            names = arrays["class_names"]
-        chosen = [
-            *np.flatnonzero(splits == "train")[::TRAIN_EVERY].tolist(),
-            *np.flatnonzero(splits == "test")[::TEST_EVERY].tolist(),
-        ]
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = []
-        for label in chosen:
-            for number, row in enumerate(np.flatnonzero(labels == label).tolist()):
-                path = folder / f"{label:04}-{number:02}.png"
-                Image.fromarray(images[row]).save(path)
-                rows.append(ImageRow(path, str(names[label]), str(splits[label])))
-        write_manifest(Manifest(tuple(rows)), manifest)
-    return manifest
+    with np.load(archive, allow_pickle=False) as arrays:
+        splits = arrays["split"]
+    learned, tested = (np.flatnonzero(splits == split) for split in ("train", "test"))
+    return drawings(archive, folder, [*learned[::TRAIN_EVERY].tolist(), *tested[::TEST_EVERY].tolist()])

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from safetensors.torch import save_file
+
+from tophit.models import build_embedder
 
 RECIPE: dict[str, Any] = {
     "device": "cpu",
@@ -33,6 +36,20 @@ def run(processes: int, *arguments: object, check: int = 0) -> subprocess.Comple
     return done
 
 
+def assert_same_runs(one: Path, two: Path) -> None:
+    """Logs, weights and test metrics are equal but for rounding."""
+    assert len(lines(one)) == len(lines(two))
+    for a, b in zip(lines(one), lines(two), strict=True):
+        assert a.keys() == b.keys()
+        for name in a:
+            assert a[name] == pytest.approx(b[name], abs=1e-5), (name, a, b)
+    first, second = (torch.load(folder / "checkpoint.pt", weights_only=True) for folder in (one, two))
+    torch.testing.assert_close(first["embedder"], second["embedder"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(first["average"], second["average"], rtol=0, atol=1e-6)
+    results = [json.loads((folder / "result.json").read_text()) for folder in (one, two)]
+    assert results[0]["test"] == pytest.approx(results[1]["test"], abs=1e-6)
+
+
 def lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
@@ -49,18 +66,32 @@ def test_two_processes_make_the_run_of_one(pictures: Path, tmp_path: Path) -> No
     run(1, recipe, "--run", tmp_path / "one")
     done = run(2, recipe, "--run", tmp_path / "two")
     assert done.stdout.count("steps in") == 1
-    one, two = lines(tmp_path / "one"), lines(tmp_path / "two")
-    assert len(one) == len(two)
-    for a, b in zip(one, two, strict=True):
-        assert a.keys() == b.keys()
-        for name in a:
-            assert a[name] == pytest.approx(b[name], abs=1e-5), (name, a, b)
+    assert_same_runs(tmp_path / "one", tmp_path / "two")
     assert (tmp_path / "one" / "bad_images.csv").read_text() == (tmp_path / "two" / "bad_images.csv").read_text()
-    first, second = (torch.load(tmp_path / name / "checkpoint.pt", weights_only=True) for name in ("one", "two"))
-    torch.testing.assert_close(first["embedder"], second["embedder"], rtol=0, atol=1e-6)
-    torch.testing.assert_close(first["average"], second["average"], rtol=0, atol=1e-6)
-    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")]
-    assert results[0]["test"] == pytest.approx(results[1]["test"], abs=1e-6)
     # An error is told and stops both.
     strict = run(2, recipe, "--run", tmp_path / "strict", "--set", "data.max_bad_images=0", check=1)
     assert "More unreadable images than data.max_bad_images allows" in strict.stderr
+
+
+@pytest.mark.slow
+def test_two_processes_learn_the_last_blocks_and_keep_the_same(pictures: Path, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.safetensors"
+    save_file(build_embedder("small", "random", dim=16, size=32).backbone.state_dict(), weights)
+    part = {"weights": str(weights), "trainable": "last", "last": 2, "head_start": "pca"}
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        yaml.safe_dump(
+            {
+                **RECIPE,
+                "embedder": RECIPE["embedder"] | part,
+                "batches": {"classes": 3, "per_class": 3},
+                "data": {"manifest": str(pictures), "validation_share": 0.25, "activations": "float32"},
+            }
+        )
+    )
+    run(1, recipe, "--run", tmp_path / "one")
+    run(2, recipe, "--run", tmp_path / "two")
+    assert_same_runs(tmp_path / "one", tmp_path / "two")
+    kept = [json.loads((tmp_path / name / "result.json").read_text())["kept"] for name in ("one", "two")]
+    assert kept[0]["kept"] == kept[1]["kept"]
+    assert kept[0]["values"] == pytest.approx(kept[1]["values"], abs=1e-6)
