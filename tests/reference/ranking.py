@@ -198,3 +198,76 @@ def blackbox(s, labels, interpolation, margin, measure):
         for i in shifted:
             gradient[q][i] = -(rank(shifted, i) - rank(moved, i)) / interpolation / len(queries)
     return (total / len(queries) if queries else 0.0), gradient
+
+
+def recall_at_k(s, labels, ks, temperature, rank_temperature):
+    """One minus the smooth recall@k of Patel et al. (CVPR 2022), the mean over k and over queries with a positive."""
+    losses = []
+    for q in range(len(labels)):
+        positives, negatives = _lists(labels, q, False)
+        if not positives:
+            continue
+        ranks = [1 + r for r in counts_before(s[q], positives, positives + negatives, temperature)]
+        recalls = [sum(1 / (1 + math.exp(-(k - r) / rank_temperature)) for r in ranks) / min(k, len(ranks)) for k in ks]
+        losses.append(1 - sum(recalls) / len(ks))
+    return sum(losses) / len(losses) if losses else 0.0
+
+
+def upper_step(x, temperature, delta, slope):
+    """ROADMAP's H-: a sigmoid up to 0, half a step above it up to delta, linear beyond."""
+
+    def soft(x):
+        return 1 / (1 + math.exp(-x / temperature)) if x / temperature > -700 else 0.0
+
+    if x > delta:
+        return slope * (x - delta) + soft(delta) + 0.5
+    return soft(x) + (0.5 if x > 0 else 0.0)
+
+
+def graded_ap(scores, relevances, temperature, delta, slope):
+    """H-AP of one list (HAPPIER, Eqs. 1 and 2), with the upper step for what is less relevant."""
+    total = 0.0
+    for i, own in enumerate(relevances):
+        if own <= 0:
+            continue
+        rank, graded = 0.0, 0.0
+        for j, other in enumerate(relevances):
+            x = scores[j] - scores[i]
+            if other < own:
+                rank += upper_step(x, temperature, delta, slope)
+            elif x >= 0:
+                rank += 1
+            graded += min(own, other) * (x >= 0)
+        total += graded / rank
+    return total / sum(relevances)
+
+
+def calibration(s, labels, high, low):
+    """ROADMAP's calibration: mean violations of positive pairs and of negative pairs, over those that violate."""
+    pull, push = [], []
+    for i, own in enumerate(labels):
+        for j, other in enumerate(labels):
+            if i != j and own == other:
+                pull.append(high - s[i][j])
+            elif i != j:
+                push.append(s[i][j] - low)
+    kept = [[x for x in part if x > 0] for part in (pull, push)]
+    return sum(sum(part) / len(part) for part in kept if part)
+
+
+def happier(s, paths, alpha, temperature, delta, slope, include_self):
+    """One minus H-AP, the mean over queries with something relevant; relevance (l / L)^alpha / |Omega_l|."""
+    losses = []
+    for q, own in enumerate(paths):
+        items = [j for j in range(len(paths)) if j != q or include_self]
+        shared = []
+        for j in items:
+            level = 0
+            while level < len(own) and paths[j][level] == own[level]:
+                level += 1
+            shared.append(level)
+        if not any(level for level, j in zip(shared, items, strict=True) if j != q):
+            continue
+        relevances = [(level / len(own)) ** alpha / shared.count(level) if level else 0.0 for level in shared]
+        losses.append(1 - graded_ap([s[q][j] for j in items], relevances, temperature, delta, slope))
+    return sum(losses) / len(losses) if losses else 0.0

@@ -4,8 +4,10 @@ from tophit.evaluation.changes import WonAndLost, rank_changes, won_and_lost
 from tophit.evaluation.clustering import class_spread, clustering_metrics, nmi, pairwise_f1
 from tophit.evaluation.confidence import PairedDifference, bootstrap_intervals, paired_difference
 from tophit.evaluation.curves import PairCurves, pair_curves
+from tophit.evaluation.graded import graded_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.evaluation.rank_metrics import Metric, parse_metric
+from tophit.evaluation.relevance import Relevance
 from tophit.evaluation.relevant import RankedQueries
 from tophit.evaluation.retrieval import RetrievalMetrics, retrieval_metrics
 from tophit.evaluation.worst import WorstQueries, worst_queries
@@ -15,12 +17,14 @@ __all__ = [
     "PairCurves",
     "PairedDifference",
     "RankedQueries",
+    "Relevance",
     "RetrievalMetrics",
     "WonAndLost",
     "WorstQueries",
     "bootstrap_intervals",
     "class_spread",
     "clustering_metrics",
+    "graded_metrics",
     "nmi",
     "pair_curves",
     "paired_difference",

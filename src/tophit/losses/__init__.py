@@ -2,6 +2,7 @@
 
 from tophit.losses.blackbox_ap import BlackboxAPLoss
 from tophit.losses.fastap import FastAPLoss
+from tophit.losses.happier import HAPPIERLoss
 from tophit.losses.histogram import HistogramLoss
 from tophit.losses.multi_proxy_anchor import MultiProxyAnchorLoss
 from tophit.losses.multi_similarity import MultiSimilarityLoss
@@ -17,6 +18,8 @@ from tophit.losses.pnp import PNPLoss, make_variant
 from tophit.losses.proxy_anchor import ProxyAnchorLoss
 from tophit.losses.proxy_loss import distinct_centres
 from tophit.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
+from tophit.losses.recall_at_k import RecallAtKLoss
+from tophit.losses.roadmap import RoadmapLoss
 from tophit.losses.smooth_ap import SmoothAPLoss
 from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
@@ -26,6 +29,7 @@ __all__ = [
     "BlackboxAPLoss",
     "ContrastiveLoss",
     "FastAPLoss",
+    "HAPPIERLoss",
     "HistogramLoss",
     "LiftedStructureLoss",
     "MarginLoss",
@@ -36,6 +40,8 @@ __all__ = [
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",
+    "RecallAtKLoss",
+    "RoadmapLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
     "TopKPrecisionLoss",

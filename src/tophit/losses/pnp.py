@@ -88,7 +88,7 @@ def pnp(
     is each query's similarity to itself, if it should count as a positive.
     """
 
-    def evaluate(ranks: torch.Tensor, _: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def evaluate(ranks: torch.Tensor, *_: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         slope = variant.derivative(ranks)
         return variant.value(ranks), slope, slope
 

@@ -28,7 +28,9 @@ def smooth_ap(
     return losses.sum() / positive.any(dim=1).sum().clamp(min=1)
 
 
-def _imprecision(negatives: torch.Tensor, positives: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _imprecision(
+    negatives: torch.Tensor, positives: torch.Tensor, _: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return R / (1 + RP + R), one minus the precision at a positive, and its derivatives with respect to R and RP."""
     place = 1 + positives + negatives
     return negatives / place, (1 + positives) / place**2, -negatives / place**2

@@ -1,4 +1,4 @@
-"""Soft ranks: how many negatives rank before each positive of a query. The core that PNP and Smooth-AP share.
+"""Soft ranks: how many negatives rank before each positive of a query. The core of PNP, Smooth-AP and recall@k.
 
 For a query q, its positives P_q and negatives N_q, with s the similarities (PNP paper, Eqs. 2 and 3):
 
@@ -32,11 +32,12 @@ _GPU_CHUNK = 1 << 25
 class Penalty(NamedTuple):
     """The cost of a positive, given the counts R and RP before it, of any shape; the result has the same shape.
 
-    ``evaluate(R, RP)`` returns (value, derivative with respect to R, derivative with respect to RP). If
-    ``counts_positives`` is False, RP is never computed: it is given as zeros, and its derivative is ignored.
+    ``evaluate(R, RP, P)``, with P (c, 1) the number of each query's positives, returns (value, derivative with respect
+    to R, derivative with respect to RP). If ``counts_positives`` is False, RP is never computed: it is given as zeros,
+    and its derivative is ignored.
     """
 
-    evaluate: Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+    evaluate: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
     counts_positives: bool
 
 
@@ -128,18 +129,27 @@ def _chunks(
     own: torch.Tensor | None,
     temperature: float,
 ) -> Iterator[_Chunk]:
-    """Yield the queries that have positives, those with the most positives first, so that padding stays small."""
-    limit = _CPU_CHUNK if similarity.device.type == "cpu" else _GPU_CHUNK
+    for queries in query_chunks(positive):
+        yield from _split_settled(_make_chunk(queries, similarity, positive, negative, own), temperature)
+
+
+def query_chunks(positive: torch.Tensor, matrices: int = 1) -> Iterator[torch.Tensor]:
+    """Yield the queries (c,) that have positives, given a mask (Q, N), so many that their comparisons fit a chunk.
+
+    Those with the most positives come first, so that padding stays small. ``matrices`` is how many arrays of
+    comparisons (c, P, N) are needed at a time.
+    """
+    limit = (_CPU_CHUNK if positive.device.type == "cpu" else _GPU_CHUNK) // matrices
     counts = positive.sum(dim=1)
     order = counts.argsort(descending=True, stable=True)
     sizes = counts[order].tolist()
     start = 0
     while start < len(sizes) and sizes[start] > 0:
-        size = max(1, limit // ((sizes[start] + 1) * max(1, similarity.shape[1])))
+        size = max(1, limit // ((sizes[start] + 1) * max(1, positive.shape[1])))
         queries = order[start : start + size]
         if sizes[min(start + size, len(sizes)) - 1] == 0:  # the tail without positives
             queries = queries[counts[queries] > 0]
-        yield from _split_settled(_make_chunk(queries, similarity, positive, negative, own), temperature)
+        yield queries
         start += size
 
 
@@ -151,7 +161,7 @@ def _make_chunk(
     own: torch.Tensor | None,
 ) -> _Chunk:
     rows = similarity[queries]
-    columns, valid = _padded_columns(positive[queries])
+    columns, valid = padded_columns(positive[queries])
     positives = rows.gather(1, columns)
     if own is not None:
         positives = torch.cat([own[queries, None], positives], dim=1)
@@ -178,7 +188,7 @@ def _split_settled(chunk: _Chunk, temperature: float) -> Iterator[_Chunk]:
     yield parts[1]._replace(negatives=parts[1].negatives[:, :0])
 
 
-def _padded_columns(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def padded_columns(mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the columns (c, P) where each row of a mask (c, N) is True, padded with 0, and which are not padding."""
     rows, columns = mask.nonzero(as_tuple=True)
     counts = mask.sum(dim=1)
@@ -198,8 +208,9 @@ def _penalise(
     positive_slopes = None
     if penalty.counts_positives:
         positives_before, positive_slopes = _count_positives(chunk, temperature)
-    value, by_negatives_before, by_positives_before = penalty.evaluate(negatives_before, positives_before)
-    weight = chunk.valid / chunk.valid.sum(dim=1, keepdim=True).to(value.dtype)
+    counts = chunk.valid.sum(dim=1, keepdim=True).to(negatives_before.dtype)
+    value, by_negatives_before, by_positives_before = penalty.evaluate(negatives_before, positives_before, counts)
+    weight = chunk.valid / counts
     loss = (value * weight).sum(dim=1)
     if slopes is None:
         return loss, loss, loss
