@@ -4,9 +4,8 @@ import math
 import shlex
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,11 @@ import torch
 
 from tophit import interrupts
 from tophit.data.dataset import explained
-from tophit.data.manifest import ImageRow, Manifest
+from tophit.data.manifest import Manifest
 from tophit.embedding.rows import EmbeddedRows
 from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
-from tophit.evaluation import paired_difference
 from tophit.methods import Method, TrainingBatch
-from tophit.models.embedder import Embedder, load
+from tophit.models.embedder import load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.activation_source import ActivationSource
@@ -29,14 +27,9 @@ from tophit.training.building import build_method, check_recipe, make_embedder, 
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
 from tophit.training.evaluate import (
-    cluster_metrics,
     metrics_of_vectors,
-    named_set_metrics,
-    spread_metrics,
-    wanted_clusters,
-    wanted_metrics,
-    wanted_of_sets,
 )
+from tophit.training.final_test import FinalTest
 from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
 from tophit.training.keeping import (
     SHARES,
@@ -51,17 +44,16 @@ from tophit.training.keeping import (
 from tophit.training.learning import Learning, prepare_learning, trained_part
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
-from tophit.training.paper import beside_paper
 from tophit.training.proxies import count_centres, save_proxies
-from tophit.training.result import TrainingResult, gain_fields
+from tophit.training.result import TrainingResult
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
+from tophit.training.snapshots import Snapshots
 from tophit.training.sources import (
     BadImages,
     FeatureSource,
     ImageSource,
     Source,
-    shared_embeddings,
     shared_features,
 )
 from tophit.training.suited_batches import size_note
@@ -85,22 +77,6 @@ def resume(folder: str | Path, view: View | None = None) -> TrainingResult:
     run = Run.open(folder)
     result = run.result()
     return TrainingResult(folder, result or _Training(run, run.recipe(), view or View()).run_to_end())
-
-
-@dataclass
-class _Position:
-    """How far a run has got; saved in every checkpoint."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0  # batches of this epoch already learned from
-    best_value: float = -math.inf
-    best_epoch: int = 0
-    worse: int = 0  # evaluations since the best one
-    seconds: float = 0.0
-    tuples: float = 0.0  # pairs or triplets used so far
-    bad: dict[int, str] = field(default_factory=dict)
-    trained_apart: bool = False  # the best epoch is in the run's folder "trained", and "best" may be something else
 
 
 class _Training:
@@ -138,9 +114,11 @@ class _Training:
         self.average = WeightAverage(self.learning.weights(), recipe.optimizer.ema) if recipe.optimizer.ema else None
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
-        self.position = _Position()
-        self.per_query: dict[str, tuple[Any, list[str]]] = {}  # metrics and labels of the test queries
-        log_bytes = self._restore()
+        self.snapshots = Snapshots(
+            run, recipe, self.rows, self.embedder, self.learning, self.method, self.stepper, self.average
+        )
+        self.position, log_bytes = self.snapshots.restore(view.note)
+        self.bad.reasons = dict(self.position.bad)
         self.log: Log | None = None
         if self.first:
             run.begin(recipe)
@@ -273,7 +251,7 @@ class _Training:
             if not is_disk_full(error):
                 raise
             raise TophitError(
-                f"The disk of {self.run.folder} is full. {self._last_checkpoint()} Make room, then continue with: "
+                f"The disk of {self.run.folder} is full. {self.run.last_checkpoint()} Make room, then continue with: "
                 f"{self._resume_command()}"
             ) from error
         finally:
@@ -374,11 +352,7 @@ class _Training:
         """Return what is needed to investigate a failed step: the last checkpoint and the batch's images."""
         files = self.source.paths(batch.rows)
         shown = ", ".join(str(path) for path in files[:8]) + (f" and {len(files) - 8} more" if len(files) > 8 else "")
-        return f"{self._last_checkpoint()} The batch's images: {shown}"
-
-    def _last_checkpoint(self) -> str:
-        found = self.run.checkpoint_path.is_file()
-        return f"The last good checkpoint is in {self.run.folder}." if found else "There is no checkpoint yet."
+        return f"{self.run.last_checkpoint()} The batch's images: {shown}"
 
     def _evaluate(self) -> None:
         """Measure on the selection classes, and keep the embedder if it is the best so far (or there are none)."""
@@ -429,12 +403,10 @@ class _Training:
         result |= self._settle()
         on_first(self.stepper, lambda: None)  # the best embedder is complete before other processes read it
         result |= count_centres(self.run.folder)
-        test = self.rows.test
-        result |= self._test(load(self.run.best).to(self.embedder.device), test, "test", "intervals")
+        test = FinalTest(self.run, self.recipe, self.rows, self.stepper, self.bad, self.view)
+        result |= test.after(load(self.run.best).to(self.embedder.device))
         if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
-            before = make_embedder(self.recipe, head=False, device=self.stepper.device)
-            result |= self._test(before, test, "before", "before_intervals")
-            result |= on_first(self.stepper, self._gain)
+            result |= test.before(make_embedder(self.recipe, head=False, device=self.stepper.device))
         if self.first:
             self.run.write_bad_images(self.bad.reasons)
         return result
@@ -458,48 +430,6 @@ class _Training:
             self.keeper.keep(choice)
         return {"kept": choice.to_json(self.position.best_epoch)}
 
-    def _gain(self) -> dict[str, Any]:
-        """Compare what was kept with the untrained backbone on every test query."""
-        if not self.per_query:
-            return {}
-        (after, labels), (before, _) = self.per_query["test"], self.per_query["before"]
-        names = dict.fromkeys([self.recipe.evaluation.metric, "recall@1"])
-        gain = {name: paired_difference(after[name], before[name], labels) for name in names}
-        return gain_fields(gain, len(set(labels)))
-
-    def _test(self, embedder: Embedder, test: Manifest, metrics_name: str, intervals_name: str) -> dict[str, Any]:
-        """Measure an embedder on the test classes; return nothing if no class has two images."""
-        if not has_pairs(test) or not self.recipe.evaluation.test:
-            return {metrics_name: {}, intervals_name: {}}
-        embedded = shared_embeddings(self.stepper, embedder, test.rows, self.view.track("Test"))
-        for row, reason in embedded.bad.items():
-            # Once training is done, a bad test image must not lose its result.
-            self.bad.add(test.number(row), reason, enforce=False)
-
-        def measure() -> dict[str, Any]:
-            vectors, rows = embedded.vectors, [test.rows[i] for i in embedded.rows]
-            metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
-            found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}
-            labels = [row.label for row in rows if row.role != "gallery"]
-            self.per_query[metrics_name] = (metrics.per_query, labels)
-            if metrics_name == "test":
-                found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(self.recipe), self.recipe.seed)
-                found["test"] |= spread_metrics(vectors, rows, self.recipe.paper.measured)
-                found |= self._of_named_sets(vectors, rows)
-                found |= beside_paper(self.recipe, self.rows.whole, found)
-                if self.recipe.evaluation.per_query:
-                    self.run.write_per_query(metrics.per_query, labels)
-            return found
-
-        return on_first(self.stepper, measure)
-
-    def _of_named_sets(self, vectors: np.ndarray, rows: Sequence[ImageRow]) -> dict[str, Any]:
-        """Return the metrics of the test sets that the manifest names, and by which protocol, if there are any."""
-        recipe = self.recipe
-        protocol = recipe.evaluation.protocol
-        found = named_set_metrics(vectors, rows, protocol, recipe.seed, wanted_of_sets(recipe))
-        return {"test_sets": found, "protocol": protocol} if found else {"test_sets": found}
-
     def _seconds(self) -> float:
         return self.seconds_before + time.monotonic() - self.started
 
@@ -509,51 +439,5 @@ class _Training:
             return
         self.position.seconds = self._seconds()
         self.position.bad = self.bad.reasons
-        learned = self.learning.state()
-        if not all(bool(value.isfinite().all()) for value in learned.values()):
-            raise TophitError(
-                f"The weights became infinite or NaN at step {self.position.step}: training diverged; lower the "
-                f"learning rates. {self._last_checkpoint()}"
-            )
-        device = self.embedder.device
-        state = {
-            "data": self.rows.digest(),
-            "position": vars(self.position),
-            "embedder": learned,
-            "method": self.method.state_dict(),
-            "engine": self.stepper.state_dict(),
-            "average": None if self.average is None else self.average.state_dict(),
-            "random": torch.get_rng_state(),
-            "random_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
-            "log_bytes": self.log.flush(),
-        }
-        self.run.save_checkpoint(state, self.recipe.checkpoint.keep)
+        self.snapshots.save(self.position, self.log.flush())
         self.last_save = time.monotonic()
-
-    def _restore(self) -> int:
-        """Load the checkpoint, if there is one, and return how much of the log belongs to it."""
-        state = self.run.load_checkpoint(self.view.note)
-        if state is None:
-            return 0
-        if state["data"] != self.rows.digest():
-            raise TophitError(
-                f"The images or labels of {self.rows.whole.source} have changed since the run in {self.run.folder} "
-                "began, so it can't be continued; restore them, or start a new run."
-            )
-        self.position = _Position(**state["position"])
-        fit = self.embedder.load_state_dict(state["embedder"], strict=False)  # a frozen backbone is not in it
-        missing = [name for name in fit.missing_keys if name in self.learning.state()]  # of what learns
-        if fit.unexpected_keys or missing:
-            raise TophitError(
-                f"The checkpoint in {self.run.folder} is of another network than {self.recipe.embedder.backbone}: "
-                f"{(fit.unexpected_keys or missing)[0]} does not belong to both."
-            )
-        self.method.load_state_dict(state["method"])
-        self.stepper.load_state_dict(state["engine"])
-        if self.average is not None:
-            self.average.load_state_dict(state["average"])
-        torch.set_rng_state(state["random"])
-        if state["random_device"] is not None and self.embedder.device.type == "cuda":
-            torch.cuda.set_rng_state(state["random_device"], self.embedder.device)
-        self.bad.reasons = dict(self.position.bad)
-        return state["log_bytes"]

@@ -148,6 +148,11 @@ class Run:
         """Return the tensors and plain values of the last intact checkpoint, or None if there is none."""
         return Checkpoints(self.folder).load(note)
 
+    def last_checkpoint(self) -> str:
+        """Say where the last checkpoint is."""
+        found = self.checkpoint_path.is_file()
+        return f"The last good checkpoint is in {self.folder}." if found else "There is no checkpoint yet."
+
 
 def recipe_of_run(model: str) -> Recipe | None:
     """Return the recipe of a model that is a run, else None."""
