@@ -4,16 +4,16 @@
     python -m benchmarks.finetune quality --data cub200:FOLDER --out runs/finetune --seeds 5
 
 ``speed`` measures an epoch of 'last' against one of 'all', the memory of both, and building the cache against passes
-of the fastest runtime. ``quality`` trains a head, the last stages and everything with several objectives; validation
-classes choose the objective, and the test classes are looked at once for each seed. Every finished run is kept in
---out, so that the command continues where it was stopped.
+of the fastest runtime. ``quality`` trains a head, the last stages and everything with several objectives; the
+validation classes of the first seed choose the objective, and the test classes are looked at once for each seed. Every
+finished run is kept in --out, so that the command continues where it was stopped.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-from benchmarks.finetune.quality import KINDS, OBJECTIVES, Budget, measure_quality
+from benchmarks.finetune.quality import OBJECTIVES, Budget, is_kind, measure_quality
 from benchmarks.finetune.speed import Case, measure, print_speed
 
 
@@ -40,10 +40,12 @@ def main() -> None:
     quality.add_argument("--size", type=int, default=112)
     quality.add_argument("--crop", type=float, default=1.0)
     quality.add_argument("--epochs", type=int, default=10, help="of 'last' and 'all'; a head gets twice as many")
-    quality.add_argument("--kinds", nargs="+", choices=KINDS, default=["head", "last"])
+    quality.add_argument("--kinds", nargs="+", default=["head", "last"], help="head, last, last:STAGES, all")
     quality.add_argument("--objectives", nargs="+", choices=OBJECTIVES, default=list(OBJECTIVES))
     quality.add_argument("--set", dest="overrides", action="append", default=[], help="a field of every recipe")
     arguments = parser.parse_args()
+    if wrong := [kind for kind in getattr(arguments, "kinds", []) if not is_kind(kind)]:
+        parser.error(f"--kinds takes head, last, last:STAGES and all, not {', '.join(wrong)}")
     if arguments.command == "measure":
         print(json.dumps(measure(Case(**json.loads(arguments.case)))))
     elif arguments.command == "speed":
