@@ -376,7 +376,10 @@ def literal(value: str | float) -> str:
 
 def _expression(condition: Condition) -> str:
     if condition.operator == "in":
-        return " or ".join(_expression(Condition(condition.field, "eq", value)) for value in condition.value)
+        by_key: dict[str, list[str]] = {}
+        for value in condition.value:
+            by_key.setdefault(_key(condition.field, value), []).append(literal(_plain(value)))
+        return " or ".join(f"fields[{literal(key)}] in [{', '.join(some)}]" for key, some in by_key.items())
     path = f"fields[{literal(_key(condition.field, condition.value))}]"
     compared = f"{path} {_SIGNS[condition.operator]} {literal(_plain(condition.value))}"
     return f"not exists {path} or {compared}" if condition.operator == "ne" else compared

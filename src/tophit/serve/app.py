@@ -23,11 +23,11 @@ from tophit import __version__
 from tophit.errors import TophitError
 from tophit.serve import answers
 from tophit.serve.api_page import api_page
-from tophit.serve.guard import Guard
+from tophit.serve.guard import Guard, caller_of
 from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
 from tophit.serve.metrics import CONTENT_TYPE
-from tophit.serve.problems import Problem, problem_of
+from tophit.serve.problems import Problem, problem_of, stopping
 from tophit.serve.requests import (
     DeleteRequest,
     SearchRequest,
@@ -64,7 +64,9 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         415: "Neither JSON nor a form.",
         421: "Meant for another host.",
         422: "Wrong, or more than a limit allows.",
+        429: "Too many requests; see Retry-After.",
         503: "Busy, or stopping; see Retry-After.",
+        507: "The disk is full; nothing was written.",
     }.items()
 }
 
@@ -108,14 +110,14 @@ def _add_search(app: FastAPI, library: Library) -> None:
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
-        return _plain(await search(library, parse(SearchRequest, text), files))
+        return await _large(library, await search(library, parse(SearchRequest, text), files))
 
     @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
     @needs("read", changes_nothing=True)
     async def compare_(request: Request) -> Response:
         """Search with both models and compare the ranks; needs a server started with --against."""
         text, files = await read_body(request, library.limits, "query")
-        return _plain(await compare(library, parse(SearchRequest, text), files))
+        return await _large(library, await compare(library, parse(SearchRequest, text), files))
 
 
 def _add_items(app: FastAPI, library: Library) -> None:
@@ -142,7 +144,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
     async def upsert(request: Request) -> Response:
         """Add items or replace those of the same id; needs an admin token. When it answers, they are on the disk."""
         text, files = await read_body(request, library.limits, "items")
-        written = await upsert_items(library, parse(UpsertRequest, text), files)
+        written = await upsert_items(library, parse(UpsertRequest, text), files, caller_of(request))
         return _plain({**library.envelope(library.first), "written": written})
 
     @app.delete(
@@ -154,7 +156,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
     async def delete(request: Request) -> Response:
         """Remove items; needs an admin token."""
         text, _ = await read_body(request, library.limits, "items")
-        gone = await delete_items(library, parse(DeleteRequest, text))
+        gone = await delete_items(library, parse(DeleteRequest, text), caller_of(request))
         return _plain({**library.envelope(library.first), "deleted": gone})
 
 
@@ -176,7 +178,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         return _picture(library.uploads.get(name).webp)
 
     @app.get("/about", responses={200: {"model": answers.AboutAnswer}})
-    @needs("read")
+    @needs("read", light=True)
     async def about() -> Response:
         """Describe what is served."""
         return _plain({**library.envelope(library.first), **library.about()})
@@ -268,16 +270,18 @@ def _add_operations(app: FastAPI, library: Library) -> None:
     @app.get("/ready")
     @needs("public")
     async def ready() -> dict[str, str]:
-        """Report whether searches are answered; a server that is stopping is not ready."""
+        """Report whether requests are answered; a server that stops, or whose writes fail, is not ready."""
         if library.stopping:
-            raise Problem(503, "The server is stopping.", {"Retry-After": "5"})
+            raise stopping()
+        if trouble := library.first.trouble:
+            raise Problem(503, f"Writes fail: {trouble}. Searches are answered.", {"Retry-After": "5"})
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     @needs("read", light=True)
     async def metrics() -> Response:
         """Return counts and times in Prometheus' text format."""
-        return Response(library.metrics.text(len(library.first.index)), media_type=CONTENT_TYPE)
+        return Response(library.metrics.text(library.first.count), media_type=CONTENT_TYPE)
 
     @app.get("/openapi.json", include_in_schema=False)
     @needs("public")
@@ -306,7 +310,7 @@ def _add_page(app: FastAPI, access: Access) -> None:
     async def session(request: Request) -> dict[str, str]:
         """Let the browser keep a token in a cookie, which is for reading only."""
         token = parse(SessionRequest, await request.body()).token
-        if not access.scopes(token):
+        if access.find(token) is None:
             raise Problem(401, "This token is not valid.")
         answer = JSONResponse({"status": "welcome"})
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
@@ -320,6 +324,7 @@ def _add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(Problem)
     @app.exception_handler(TophitError)
+    @app.exception_handler(Exception)
     async def problem(request: Request, error: Exception) -> Response:
         found = problem_of(error)
         return JSONResponse({"error": found.sentence}, found.status, found.headers)
@@ -358,6 +363,11 @@ def _plain(content: dict[str, Any]) -> Response:
     """Return JSON without validating it again: answers consist of plain values."""
     body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return Response(body.encode(errors="replace"), media_type="application/json")
+
+
+async def _large(library: Library, content: dict[str, Any]) -> Response:
+    """Do the same in a thread: many results take long to write, and the other requests would wait."""
+    return await library.first.call(_plain, content)
 
 
 def _picture(webp: bytes) -> Response:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tophit.data.item_rows import deepest_folder
 from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.worst import worst_queries
 from tophit.figures.maps import coordinates
@@ -78,11 +79,11 @@ class Survey:
     sample: list[str]
 
 
-def survey(items: Iterable[Item], count: int) -> Survey:
-    """Learn what an index holds, in one pass over its items."""
+def survey(items: Iterable[Item], count: int, uploads: Path) -> Survey:
+    """Learn what an index holds, in one pass over its items; pictures in the folder of uploads tell no folder."""
     fields: dict[str, FieldFacts] = {}
     sample: list[str] = []
-    root: str | None = None
+    folders: set[str] = set()
     step = max(1, count // _SAMPLE)
     number = 0
     for number, item in enumerate(items, 1):
@@ -92,11 +93,11 @@ def survey(items: Iterable[Item], count: int) -> Survey:
             if name in fields or len(fields) < MOST_FIELDS:
                 fields.setdefault(name, FieldFacts(name)).add(value)
         path = item.metadata.get("path")
-        if isinstance(path, str) and os.path.isabs(path):
-            folder = os.path.dirname(path)
-            root = folder if root is None else os.path.commonpath([root, folder])
+        if isinstance(path, str) and os.path.isabs(path) and (folder := os.path.dirname(path)) != str(uploads):
+            folders.add(folder)
         if (number - 1) % step == step // 2 and len(sample) < _SAMPLE:
             sample.append(item.id)
+    root = deepest_folder(folders)
     return Survey(number, dict(sorted(fields.items())), None if root is None else Path(root), sample)
 
 

@@ -7,6 +7,7 @@ table, and stays the same as long as the key is kept.
 import asyncio
 import base64
 import functools
+import math
 import os
 import secrets
 from collections import OrderedDict
@@ -19,7 +20,9 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
+from tophit.data.item_rows import as_box
 from tophit.files import replace_file
+from tophit.images.decode import Box
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.problems import Problem
 
@@ -106,8 +109,8 @@ class Thumbnails:
     async def get(self, metadata: dict[str, Any], size: int) -> bytes:
         """Return an item's picture as WebP, its long side at most one of ``SIZES``."""
         path = self.path(metadata)
-        box = metadata.get("box")
-        key = (str(path), tuple(box or ()), size, path.stat().st_mtime_ns)
+        box = box_of(metadata)
+        key = (str(path), box, size, path.stat().st_mtime_ns)
         if key not in self._cache:
             data = await self.read(metadata)
             made = await self._pool.thumbnail(data, size, box)
@@ -138,6 +141,12 @@ class Thumbnails:
         except (OSError, ValueError, RuntimeError):
             raise Problem(404, "This item's picture is missing.") from None
         return path
+
+
+def box_of(metadata: dict[str, Any]) -> Box | None:
+    """Return the part of an item's picture that is the item; a field of that name which is no box means nothing."""
+    box = as_box(metadata.get("box"))
+    return box if box is not None and all(map(math.isfinite, box)) and box[0] < box[2] and box[1] < box[3] else None
 
 
 def store_picture(folder: Path, webp: bytes) -> Path:

@@ -1,19 +1,30 @@
 """Running a server until it is asked to stop."""
 
 import asyncio
+import os
+import resource
 import signal
 import socket
+import ssl
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.serve.app import make_app
 from tophit.serve.config import ServeConfig
 from tophit.serve.library import Library
+from tophit.serve.protocol import protocol_with
 from tophit.serve.security import Access
+from tophit.serve.served_model import VIEW_THREAD
+
+_OTHER_FILES = 256
+"""Open files that are no connections: the index, the decoders."""
 
 
 class GracefulServer(uvicorn.Server):
@@ -28,10 +39,22 @@ class GracefulServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and report when requests can be answered."""
-        await super().startup(sockets)
-        if self.started:
-            self._ready()
+        """Start, listen, and report when requests can be answered."""
+        await super().startup([])  # the application only: a TLS handshake needs a limit of its own
+        if not self.started:
+            return
+        more: dict[str, Any] = {"ssl_handshake_timeout": self._library.limits.header_seconds} if self.config.ssl else {}
+        for each in sockets or []:
+            self.servers.append(
+                await asyncio.get_running_loop().create_server(
+                    self._protocol, sock=each, ssl=self.config.ssl, backlog=self.config.backlog, **more
+                )
+            )
+        self._ready()
+
+    def _protocol(self) -> asyncio.Protocol:
+        make: Any = self.config.http_protocol_class
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -63,20 +86,25 @@ def serve(
     started: Callable[[str], None] = print,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; ``started`` is called with the address. Port 0 means any free one."""
+    _allow_open_files(config.limits.connections + _OTHER_FILES)
+    _check_tls(config)
     listener = _listen(host, port)
     library = Library(config)
     settings = uvicorn.Config(
         make_app(library, access),
+        http=protocol_with(config.limits, library.metrics),  # type: ignore[arg-type]
+        ws="none",  # a connection that changes its protocol would escape the limits
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=round(config.limits.drain_seconds),
+        timeout_graceful_shutdown=max(1, round(config.limits.drain_seconds)),
         timeout_keep_alive=30,
-        limit_concurrency=1024,
         lifespan="on",
+        ssl_certfile=config.certificate,
+        ssl_keyfile=config.key,
     )
     shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{listener.getsockname()[1]}/"
+    address = f"{'https' if config.certificate else 'http'}://{shown}:{listener.getsockname()[1]}/"
     server = GracefulServer(settings, library, config.limits.notice_seconds, lambda: started(address))
     try:
         server.run(sockets=[listener])
@@ -84,6 +112,33 @@ def serve(
         listener.close()
     if not server.started:
         raise TophitError("The server did not start; the lines above say why.")
+    if any(thread.name == VIEW_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)  # a map that is being drawn can't be interrupted; everything else is finished and closed
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the number of files that this process may open, as far as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        raise UsageError(
+            f"This needs {count} open files, the system allows {hard} (ulimit -n): lower it with "
+            f"--limit connections={max(1, hard - _OTHER_FILES)}."
+        )
+    if soft < count:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
+
+
+def _check_tls(config: ServeConfig) -> None:
+    """Raise if there is a certificate without a key, or one of them can't be used."""
+    if (config.certificate is None) != (config.key is None):
+        raise UsageError("TLS needs both --certificate and --key.")
+    if config.certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.certificate, config.key)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"--certificate {config.certificate} and --key {config.key} can't be used: {error}.") from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
