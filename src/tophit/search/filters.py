@@ -30,7 +30,7 @@ class Condition:
     value: Any
 
 
-def parse_filter(where: Mapping[str, Any] | None) -> list[Condition]:
+def parse_filter(where: Mapping[str, Any] | None, most_values: int = MOST_VALUES) -> list[Condition]:
     """Read a filter: ``field: value`` is equality, a list means any of it, a mapping holds operators and values."""
     conditions: list[Condition] = []
     for field, wanted in (where or {}).items():
@@ -40,15 +40,10 @@ def parse_filter(where: Mapping[str, Any] | None) -> list[Condition]:
             conditions.append(_condition(field, "in" if isinstance(wanted, list) else "eq", wanted))
     if len(conditions) > MOST_CONDITIONS:
         raise UsageError(f"The filter has {len(conditions)} conditions; at most {MOST_CONDITIONS} are allowed.")
-    values = count_values(conditions)
-    if values > MOST_VALUES:
-        raise UsageError(f"The filter has {values:,} values; at most {MOST_VALUES:,} are allowed.")
+    values = sum(len(one.value) if one.operator == "in" else 1 for one in conditions)
+    if values > most_values:
+        raise UsageError(f"The filter has {values:,} values; at most {most_values:,} are allowed.")
     return conditions
-
-
-def count_values(conditions: Sequence[Condition]) -> int:
-    """Return how many values a filter compares with, those of lists included."""
-    return sum(len(one.value) if one.operator == "in" else 1 for one in conditions)
 
 
 def parse_typed_filter(texts: Sequence[str]) -> dict[str, Any]:
@@ -85,9 +80,6 @@ def _condition(field: str, operator: str, value: Any) -> Condition:
     values = value if operator == "in" else [value]
     if not isinstance(values, list) or not values:
         raise UsageError(f"filter.{field}: 'in' takes a list of values, not {value!r}.")
-    wrong = next((one for one in values if not isinstance(one, _SCALARS)), None)
-    if wrong is not None:
-        raise UsageError(f"filter.{field}: expected text, a number or true/false, not {wrong!r}.")
     for one in values:
         _check_value(field, one)
     if operator in ("lt", "lte", "gt", "gte") and isinstance(value, bool):
@@ -95,8 +87,10 @@ def _condition(field: str, operator: str, value: Any) -> Condition:
     return Condition(field, cast("Operator", operator), value)
 
 
-def _check_value(field: str, value: str | float) -> None:
+def _check_value(field: str, value: Any) -> None:
     """Refuse what no item can hold and a database can't take."""
+    if not isinstance(value, _SCALARS):
+        raise UsageError(f"filter.{field}: expected text, a number or true/false, not {value!r}.")
     if isinstance(value, int) and not -_INT64 <= value < _INT64:
         raise UsageError(f"filter.{field}: {value} needs more than 64 bits; items hold such numbers as text.")
     if isinstance(value, float) and not math.isfinite(value):

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from tophit.data.manifest import FEATURE_FILE
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
-from tophit.search.filters import count_values, parse_filter
+from tophit.search.filters import parse_filter
 from tophit.search.query import ItemId, Query, Wording
 from tophit.serve.config import Limits
 from tophit.serve.decode_pool import FractionBox
@@ -115,10 +115,7 @@ class SearchRequest(_Request):
             raise Problem(422, f"More than {limits.vectors} ids and vectors are too many for one request.")
         if self.k > limits.k:
             raise Problem(422, f"k is at most {limits.k}, not {self.k}.")
-        conditions = parse_filter(self.where)
-        if (values := count_values(conditions)) > limits.values:
-            raise Problem(422, f"The filter has {values:,} values; at most {limits.values:,} are allowed.")
-        for condition in conditions:
+        for condition in parse_filter(self.where, limits.values):
             if condition.field in RESERVED:  # else paths could be guessed letter by letter
                 raise Problem(422, f"filter.{condition.field}: this field is reserved for the server.")
         widest = max([self.k, *map(_width, query.rerank)])
