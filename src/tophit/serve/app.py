@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from tophit import __version__
+from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError
 from tophit.serve import answers
 from tophit.serve.api_page import api_page
@@ -361,8 +362,24 @@ def _with_errors(described: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(content: dict[str, Any]) -> Response:
     """Return JSON without validating it again: answers consist of plain values."""
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Response(body.encode(errors="replace"), media_type="application/json")
+    members = (
+        f"{_json(name)}:{_listed(value) if isinstance(value, list) else _json(value)}"
+        for name, value in content.items()
+    )
+    return Response(f"{{{','.join(members)}}}".encode(errors="replace"), media_type="application/json")
+
+
+def _listed(values: list[Any]) -> str:
+    """Return a list as JSON, made part by part: other threads wait while a part is made, and it can be given up."""
+    parts = []
+    for value in values:
+        check_cancelled()
+        parts.append(_json(value))
+    return f"[{','.join(parts)}]"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 async def _large(library: Library, content: dict[str, Any]) -> Response:

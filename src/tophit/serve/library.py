@@ -66,6 +66,8 @@ class Library:
         self.audit = AuditLog(config.audit_log or self.own_folder / "audit.jsonl")
         self.survey = Survey(self.first.count, {}, None, [])
         self._changes: set[asyncio.Task[int]] = set()
+        self.large = asyncio.Semaphore(1)
+        """The turn of searches with many results."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._jobs: dict[str, asyncio.Task[Any]] = {}
         self._kept: dict[str, _Kept] = {}

@@ -1,6 +1,7 @@
 """From a request to an answer: examples to vectors, vectors to results, and two models' results side by side."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,8 @@ from tophit.serve.served_model import ServedModel
 from tophit.serve.served_pictures import box_of
 
 Plain = dict[str, Any]
+_LARGE = 5000
+"""Results of searches that wait for each other, so that small ones need not wait for them, nor memory hold many."""
 
 
 @dataclass
@@ -147,8 +150,10 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
         whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
         shown = [{**(shown[0] if shown else {}), **whole}]
     parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
+    large = len(shown) * query.k > _LARGE
     with stage("search"):
-        found = await model.call(lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts)])
+        async with library.large if large else nullcontext():
+            found = await model.call(lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts)])
     return [{"query": one, "results": hits} for one, hits in zip(shown, found, strict=True)]
 
 
