@@ -49,7 +49,7 @@ class Target:
     """``tophit serve`` in a process of its own; anyone may read, and writing needs a token."""
 
     def __init__(self, folder: Path, *options: str, index: Path | None = None) -> None:
-        (folder / "tokens").write_text(f"admin {ADMIN} attack\n")
+        (folder / "tokens").write_text(f"admin {ADMIN}\n")
         self.log = folder / "server.log"
         command = ["serve", str(index or folder / "index"), "--token-file", str(folder / "tokens"), "--port", "0"]
         with self.log.open("a") as log:

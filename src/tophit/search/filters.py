@@ -96,6 +96,8 @@ def _check_value(field: str, value: Any) -> None:
     if isinstance(value, float) and not math.isfinite(value):
         raise UsageError(f"filter.{field}: expected a finite number, not {value!r}.")
     if isinstance(value, str):
+        if "\0" in value:
+            raise UsageError(f"filter.{field}: text can't hold the character NUL.")
         try:
             value.encode()
         except UnicodeEncodeError as error:

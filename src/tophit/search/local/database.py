@@ -280,12 +280,11 @@ def _any_of(database: Database, field: str, values: Sequence[Any]) -> np.ndarray
     """Return the keys of the items whose field has any of these values, by one query for each kind of value."""
     by_kind: dict[int | None, list[Any]] = {}
     for value in values:
-        if not isinstance(value, str) or "\0" not in value:  # no item holds the character NUL, which would end the text
-            by_kind.setdefault(kind_of(value), []).append(value)
+        by_kind.setdefault(kind_of(value), []).append(value)
     query = "SELECT key FROM fields WHERE field = ? AND kind = ? AND value IN (SELECT value FROM json_each(?))"
     run = database.connection.execute
     found = [_keys(run(query, (field, kind, json.dumps(some)))) for kind, some in by_kind.items()]
-    return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
+    return np.unique(np.concatenate(found))
 
 
 def rows_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
