@@ -67,7 +67,7 @@ def main() -> None:
         if arguments.load:
             console.print_json(data=run_load(folder, make_index(folder, 30_000), arguments.load))
             return
-        make_index(folder, 30_000, same=20_000)
+        make_index(folder, 49_000, same=45_000)
         table = Table("attack", "tried", "held", "seen")
         for each in arguments.attack or names:
             seen = run(each, folder)

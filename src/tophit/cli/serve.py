@@ -40,6 +40,9 @@ def serve(
     audit_log: Annotated[
         Path | None, typer.Option("--audit-log", help="Where changes are noted; else INDEX/serve/audit.jsonl.")
     ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="Processes; one writes, the others follow within seconds.")
+    ] = 1,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/serve.md).")
     ] = None,
@@ -61,6 +64,8 @@ def serve(
         audit_log,
         certificate,
         key,
+        workers,
+        None,
         limits,
     )
     start_server(config, access, host, port, console)

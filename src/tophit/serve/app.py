@@ -24,6 +24,7 @@ from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError
 from tophit.serve import answers
 from tophit.serve.api_page import api_page
+from tophit.serve.forwarding import Forward
 from tophit.serve.guard import Guard, caller_of
 from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
@@ -100,7 +101,9 @@ def make_app(library: Library, access: Access) -> Guard:
     _add_operations(app, library)
     _add_page(app, access)
     inline = re.findall(r"<script[^>]*>(.+?)</script>", (PAGE / "index.html").read_text(encoding="utf-8"), re.DOTALL)
-    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity)
+    shared = library.config.shared
+    forward = Forward(shared.socket, library.first.refresh) if shared is not None and shared.number else None
+    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity, forward)
 
 
 def _add_search(app: FastAPI, library: Library) -> None:
@@ -282,7 +285,7 @@ def _add_operations(app: FastAPI, library: Library) -> None:
     @needs("read", light=True)
     async def metrics() -> Response:
         """Return counts and times in Prometheus' text format."""
-        return Response(library.metrics.text(library.first.count), media_type=CONTENT_TYPE)
+        return Response(library.metrics_text(), media_type=CONTENT_TYPE)
 
     @app.get("/openapi.json", include_in_schema=False)
     @needs("public")

@@ -87,6 +87,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What several processes of one server share: a folder of their own, and which of them this is; 0 is the first."""
+
+    folder: Path
+    number: int
+
+    @property
+    def socket(self) -> Path:
+        """Where the first process takes changes from the others."""
+        return self.folder / "changes.socket"
+
+
+@dataclass(frozen=True)
 class ServeConfig:
     """What a server serves: an index, perhaps a second one to compare with, the run that trained the model, images."""
 
@@ -98,4 +111,6 @@ class ServeConfig:
     audit_log: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
+    workers: int = 1
+    shared: Shared | None = None
     limits: Limits = field(default_factory=Limits)

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 
 from tophit.serve.config import Limits
+from tophit.serve.forwarding import CLIENT_HEADER
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, problem_of, stopping, too_busy
 from tophit.serve.rates import Rates
@@ -55,8 +56,10 @@ class Guard:
         metrics: Metrics,
         headers: list[tuple[bytes, bytes]],
         identity: Callable[[], tuple[str, str]],
+        forward: App | None = None,
     ) -> None:
         check_needs(app.routes)
+        self._forward = forward
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._headers = headers
         self._identity = identity
@@ -101,7 +104,8 @@ class Guard:
         counted = _counted(receive, headers, self._limits, place.take)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                await self._app(scope, counted, outgoing)
+                app = self._forward if self._forward is not None and need.scope == "admin" else self._app
+                await app(scope, counted, outgoing)
         except TimeoutError:
             raise Problem(
                 503, f"This took longer than {self._limits.request_seconds:g} seconds.", {"Retry-After": "5"}
@@ -111,7 +115,7 @@ class Guard:
 
     def _admit(self, need: Need, scope: Scope, headers: dict[str, str]) -> Token | None:
         """Return the token of a request that may go on, and note who it is; refuse one of too many as well."""
-        client = scope["client"][0] if scope.get("client") else ""
+        client = scope["client"][0] if scope.get("client") else headers.get(CLIENT_HEADER, "")
         token = None
         try:
             token = self._access.check(need.scope, headers)

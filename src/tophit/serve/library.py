@@ -23,7 +23,8 @@ from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, log, stopping, too_busy
 from tophit.serve.requests import RESERVED
 from tophit.serve.served_model import ServedModel, in_daemon
-from tophit.serve.served_pictures import Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.shared_metrics import added_up, publish
 
 _OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
@@ -60,7 +61,12 @@ class Library:
         self.key = kept_key(self.own_folder / "key")
         least = max(model.catalogue.embedder.preprocessing.least_side for model in self.models)
         self.pool = DecodePool(self.limits, least)
-        self.uploads = Uploads(self.limits.uploads)
+        shared = config.shared
+        self.uploads = (
+            Uploads(self.limits.uploads)
+            if shared is None
+            else SharedUploads(self.limits.uploads, shared.folder / "uploads")
+        )
         self.thumbnails = Thumbnails(self.pool, self.roots)
         self.names = ItemNames(self.key)
         self.audit = AuditLog(config.audit_log or self.own_folder / "audit.jsonl")
@@ -89,6 +95,7 @@ class Library:
     async def start(self) -> None:
         """Learn what the index holds and start watching it."""
         await self._look()
+        self._publish_metrics()
         task = asyncio.create_task(self._watch())
         self._tasks.add(task)
 
@@ -128,6 +135,7 @@ class Library:
                 for model in self.models:
                     await model.refresh()
                 await self.first.recover()
+                self._publish_metrics()
                 if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
                     looked = time.monotonic()  # not for every write: a pass over a large index takes long
                     await self._look()
@@ -248,6 +256,16 @@ class Library:
             ) from error
         finally:
             del self._jobs[name]
+
+    def metrics_text(self) -> bytes:
+        """Return the counts in Prometheus' text format; those of all processes where there are several."""
+        if self.config.shared is None:
+            return self.metrics.text(self.first.count)
+        return added_up(self.config.shared.folder)
+
+    def _publish_metrics(self) -> None:
+        if self.config.shared is not None:
+            publish(self.config.shared.folder, self.config.shared.number, self.metrics.text(self.first.count))
 
     def about(self) -> dict[str, Any]:
         """Return what a page needs to know before the first search."""

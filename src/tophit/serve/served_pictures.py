@@ -9,6 +9,7 @@ import base64
 import functools
 import math
 import os
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -95,6 +96,34 @@ class Uploads:
             raise Problem(404, "This picture is no longer kept; send it again.")
         self._kept.move_to_end(name)
         return self._kept[name]
+
+
+class SharedUploads(Uploads):
+    """The same in a folder, for several processes."""
+
+    def __init__(self, most: int, folder: Path) -> None:
+        super().__init__(most)
+        self._folder = folder
+
+    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+        """Keep a picture, and drop the oldest one if there are too many."""
+        upload = Upload(secrets.token_urlsafe(16), webp, vectors)
+        with replace_file(self._folder / f"{upload.name}.npz") as temporary:
+            arrays: dict[str, Any] = {f"of {model}": vector for model, vector in vectors.items()}
+            np.savez(temporary, webp=np.frombuffer(webp, np.uint8), **arrays)
+        kept = sorted(self._folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
+        for path in kept[: -self._most]:
+            path.unlink(missing_ok=True)
+        return upload
+
+    def get(self, name: str) -> Upload:
+        """Return a picture that is still kept."""
+        path = self._folder / f"{name}.npz"
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or not path.is_file():
+            return super().get(name)
+        with np.load(path) as kept:
+            vectors = {key.removeprefix("of "): kept[key] for key in kept.files if key != "webp"}
+            return Upload(name, kept["webp"].tobytes(), vectors)
 
 
 class Thumbnails:

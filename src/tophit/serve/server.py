@@ -19,6 +19,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.serve.app import make_app
 from tophit.serve.config import ServeConfig
 from tophit.serve.library import Library
+from tophit.serve.processes import Readers, remove_shared, shared_by
 from tophit.serve.protocol import protocol_with
 from tophit.serve.security import Access
 from tophit.serve.served_model import VIEW_THREAD
@@ -31,9 +32,15 @@ class GracefulServer(uvicorn.Server):
     """Asked to stop, it reports that it is not ready, stops listening, finishes open requests, and exits with 0."""
 
     def __init__(
-        self, config: uvicorn.Config, library: Library, notice_seconds: float, ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        library: Library,
+        notice_seconds: float,
+        ready: Callable[[], None],
+        readers: Readers | None = None,
     ) -> None:
         super().__init__(config)
+        self._readers = readers
         self._library = library
         self._notice = notice_seconds
         self._ready = ready
@@ -50,7 +57,17 @@ class GracefulServer(uvicorn.Server):
                     self._protocol, sock=each, ssl=self.config.ssl, backlog=self.config.backlog, **more
                 )
             )
+        shared = self._library.config.shared
+        if shared is not None and shared.number == 0:  # from the readers
+            path = str(shared.socket)
+            self.servers.append(await asyncio.get_running_loop().create_unix_server(self._protocol, path))
         self._ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the other processes once a second."""
+        if self._readers is not None and counter % 10 == 9 and not self._library.stopping:
+            self._readers.look_after()
+        return await super().on_tick(counter)
 
     def _protocol(self) -> asyncio.Protocol:
         make: Any = self.config.http_protocol_class
@@ -67,6 +84,8 @@ class GracefulServer(uvicorn.Server):
                 signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self._readers is not None:
+            self._readers.stop()
         if self._library.stopping or number == signal.SIGINT:
             self._library.stopping = True
             self.should_exit = True
@@ -89,6 +108,24 @@ def serve(
     _allow_open_files(config.limits.connections + _OTHER_FILES)
     _check_tls(config)
     listener = _listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    address = f"{'https' if config.certificate else 'http'}://{shown}:{listener.getsockname()[1]}/"
+    if config.workers > 1:
+        config = shared_by(config)
+    try:
+        run(config, access, listener, lambda: started(address))
+    finally:
+        listener.close()
+        remove_shared(config)
+    if any(thread.name == VIEW_THREAD for thread in threading.enumerate()):
+        sys.stdout.flush()
+        os._exit(0)  # a map that is being drawn can't be interrupted; everything else is finished and closed
+
+
+def run(
+    config: ServeConfig, access: Access, listener: socket.socket, started: Callable[[], None] = lambda: None
+) -> None:
+    """Be one process of a server; the first of several starts the others."""
     library = Library(config)
     settings = uvicorn.Config(
         make_app(library, access),
@@ -103,18 +140,17 @@ def serve(
         ssl_certfile=config.certificate,
         ssl_keyfile=config.key,
     )
-    shown = f"[{host}]" if ":" in host else host
-    address = f"{'https' if config.certificate else 'http'}://{shown}:{listener.getsockname()[1]}/"
-    server = GracefulServer(settings, library, config.limits.notice_seconds, lambda: started(address))
+    is_first = config.shared is not None and config.shared.number == 0
+    readers = Readers(run, config, access, listener) if is_first else None
+    server = GracefulServer(settings, library, config.limits.notice_seconds, started, readers)
     try:
         server.run(sockets=[listener])
     finally:
-        listener.close()
+        if readers is not None:
+            readers.stop()
+            readers.join(config.limits.drain_seconds + config.limits.notice_seconds + 5)
     if not server.started:
         raise TophitError("The server did not start; the lines above say why.")
-    if any(thread.name == VIEW_THREAD for thread in threading.enumerate()):
-        sys.stdout.flush()
-        os._exit(0)  # a map that is being drawn can't be interrupted; everything else is finished and closed
 
 
 def _allow_open_files(count: int) -> None:
