@@ -166,7 +166,7 @@ def lazy_readers(target: Target) -> Seen:
 
 
 def _connections(target: Target) -> int:
-    lines = httpx.get(f"{target.url}/metrics").text.splitlines()
+    lines = httpx.get(f"{target.url}/metrics", timeout=60).text.splitlines()
     return next((round(float(line.split()[1])) for line in lines if line.startswith("tophit_connections ")), 999)
 
 

@@ -23,6 +23,8 @@ RATE = 60.0
 WRITERS = 2
 SLOW_HEADERS = 300
 LAZY_READERS = 4
+_WARM_UP = 10
+"""Seconds before anything is counted: all clients connect."""
 
 
 @dataclass
@@ -44,12 +46,13 @@ class Tally:
 
 def run_load(folder: Path, ids: list[str], minutes: float) -> dict[str, Any]:
     """Run three quiet turns and two attacked ones between them; return what was seen, and what was lost."""
-    target = Target(folder)
-    attacked, over = multiprocessing.Event(), multiprocessing.Event()
-    attacker = multiprocessing.get_context("spawn").Process(target=attack, args=(target.port, attacked, over))
-    attacker.start()
+    target, spawn = Target(folder), multiprocessing.get_context("spawn")
+    attacked, over, ready = spawn.Event(), spawn.Event(), spawn.Event()
+    attacker = spawn.Process(target=attack, args=(target.port, attacked, over, ready), daemon=True)
     load = _Load(target, ids, attacked)
     try:
+        attacker.start()
+        ready.wait(60)
         memory = asyncio.run(load.run(minutes))
     finally:
         over.set()
@@ -88,10 +91,12 @@ class _Load:
         tasks = [asyncio.create_task(self._search(number)) for number in range(CLIENTS)]
         tasks += [asyncio.create_task(self._write(number)) for number in range(WRITERS)]
         memory = []
-        await asyncio.sleep(5)  # connections, first maps of files
+        await asyncio.sleep(_WARM_UP)
         self.tallies = {False: Tally(), True: Tally()}
         quiet = 60 * min(1.0, minutes / 3)
-        for seconds, with_attackers in zip((quiet, 30 * minutes) * 2 + (quiet,), (False, True) * 2 + (False,)):  # noqa: B905
+        for turn in range(5):
+            with_attackers = turn % 2 == 1
+            seconds = 30 * minutes if with_attackers else quiet
             (self.attacked.set if with_attackers else self.attacked.clear)()
             for _ in range(4):
                 await asyncio.sleep(seconds / 4)
@@ -149,8 +154,9 @@ class _Load:
         return answer[9:12].decode()
 
 
-def attack(port: int, attacked: Event, over: Event) -> None:
+def attack(port: int, attacked: Event, over: Event, ready: Event) -> None:
     """Attack whenever it is time to, in a process of its own."""
+    ready.set()
     asyncio.run(_attack(port, attacked, over))
 
 
