@@ -120,9 +120,9 @@ async def _from_upload(library: Library, name: str, box: Box | None, models: Seq
 async def _from_box(library: Library, name: str, box: Box) -> _Example:
     """Return a part of an item's picture."""
     item = (await library.items(library.first, [name]))[0]
-    data = await library.thumbnails.read(item.metadata)
-    within = box_of(item.metadata)
-    decoded = await library.pool.pictures(data, [box], within=within, name="the picture")
+    async with library.thumbnails.turns:
+        data, within = await library.thumbnails.read(item.metadata), box_of(item.metadata)
+        decoded = await library.pool.pictures(data, [box], within=within, name="the picture")
     return _Example({"kind": "item", **library.plain_item(item.id, item.metadata)}, decoded.pictures[0])
 
 

@@ -30,6 +30,7 @@ from tophit.serve.problems import Problem
 SIZES = (160, 320, 1024)
 _CACHE_BYTES = 64_000_000
 _MOST_FILE_BYTES = 200_000_000
+_FILES_AT_ONCE = 4
 _KEY_BYTES = 32
 _MOST_NAME = 4096
 _cipher = functools.lru_cache(maxsize=4)(AESSIV)
@@ -134,6 +135,8 @@ class Thumbnails:
         self._roots = roots
         self._cache: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._bytes = 0
+        self.turns = asyncio.Semaphore(_FILES_AT_ONCE)
+        """Of whole files in memory, to be decoded."""
 
     async def get(self, metadata: dict[str, Any], size: int) -> bytes:
         """Return an item's picture as WebP, its long side at most one of ``SIZES``."""
@@ -141,8 +144,8 @@ class Thumbnails:
         box = box_of(metadata)
         key = (str(path), box, size, path.stat().st_mtime_ns)
         if key not in self._cache:
-            data = await self.read(metadata)
-            made = await self._pool.thumbnail(data, size, box)
+            async with self.turns:
+                made = await self._pool.thumbnail(await self.read(metadata), size, box)
             if key not in self._cache:
                 self._cache[key] = made
                 self._bytes += len(made)
