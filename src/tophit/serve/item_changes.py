@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from tophit.errors import UsageError
 from tophit.serve.guard import Caller, stage
 from tophit.serve.library import Library
-from tophit.serve.problems import Problem
+from tophit.serve.problems import Problem, is_full
 from tophit.serve.requests import DeleteRequest, UpsertRequest
 from tophit.serve.served_pictures import store_picture
 
@@ -48,11 +49,12 @@ async def _write(
         ids = await library.inner_ids(names)
         before = await model.call(model.index.get, ids)
         await model.upsert(ids, vectors, metadata)
-    except BaseException as error:
+    except Exception as error:
         model.failed(error)
-        _forget(library, metadata)
+        if isinstance(error, UsageError) or is_full(error):  # else it is unknown whether the items are there
+            await model.call(_forget, library, metadata)
         raise
-    _forget(library, [item.metadata for item in before if item is not None])
+    await model.call(_forget, library, [item.metadata for item in before if item is not None])
     return len(set(ids))
 
 
@@ -61,7 +63,7 @@ async def _delete(library: Library, names: list[str]) -> int:
     ids = list(dict.fromkeys(one for name in names for one in library.names.possible(name)))
     before = await model.call(model.index.get, ids)
     gone = await model.delete(ids)
-    _forget(library, [item.metadata for item in before if item is not None])
+    await model.call(_forget, library, [item.metadata for item in before if item is not None])
     return gone
 
 

@@ -72,6 +72,7 @@ class Library:
         self.audit = AuditLog(config.audit_log or self.own_folder / "audit.jsonl")
         self.survey = Survey(self.first.count, {}, None, [])
         self._changes: set[asyncio.Task[int]] = set()
+        self._turn_to_change = asyncio.Lock()
         self.large = asyncio.Semaphore(1)
         """The turn of searches with many results."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -174,7 +175,8 @@ class Library:
     async def _audited(self, what: str, caller: Caller, ids: Sequence[str], work: Coroutine[Any, Any, int]) -> int:
         outcome = "ended"
         try:
-            count = await work
+            async with self._turn_to_change:
+                count = await work
             outcome = f"done: {count}"
             return count
         except Exception as error:
