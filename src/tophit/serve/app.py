@@ -3,7 +3,6 @@
 Every route declares with ``@needs`` who may use it.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from tophit import __version__
-from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError
 from tophit.serve import answers
 from tophit.serve.api_page import api_page
@@ -39,6 +37,7 @@ from tophit.serve.requests import (
     parse,
     read_body,
 )
+from tophit.serve.responses import json_answer, large_answer, picture_answer
 from tophit.serve.searching import compare, search
 from tophit.serve.security import COOKIE, Access, needs, security_headers
 from tophit.serve.served_pictures import SIZES
@@ -114,14 +113,14 @@ def _add_search(app: FastAPI, library: Library) -> None:
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
-        return await _large(library, await search(library, parse(SearchRequest, text), files))
+        return await large_answer(library, await search(library, parse(SearchRequest, text), files))
 
     @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
     @needs("read", changes_nothing=True)
     async def compare_(request: Request) -> Response:
         """Search with both models and compare the ranks; needs a server started with --against."""
         text, files = await read_body(request, library.limits, "query")
-        return await _large(library, await compare(library, parse(SearchRequest, text), files))
+        return await large_answer(library, await compare(library, parse(SearchRequest, text), files))
 
 
 def _add_items(app: FastAPI, library: Library) -> None:
@@ -137,7 +136,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
             some = await library.first.call(library.first.index.get, library.survey.sample)
             found = [item for item in some if item is not None]
         plain = [library.plain_item(item.id, item.metadata) for item in found]
-        return _plain({**library.envelope(library.first), "items": plain})
+        return json_answer({**library.envelope(library.first), "items": plain})
 
     @app.post(
         "/items",
@@ -149,7 +148,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
         """Add items or replace those of the same id; needs an admin token. When it answers, they are on the disk."""
         text, files = await read_body(request, library.limits, "items")
         written = await upsert_items(library, parse(UpsertRequest, text), files, caller_of(request))
-        return _plain({**library.envelope(library.first), "written": written})
+        return json_answer({**library.envelope(library.first), "written": written})
 
     @app.delete(
         "/items",
@@ -161,7 +160,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
         """Remove items; needs an admin token."""
         text, _ = await read_body(request, library.limits, "items")
         gone = await delete_items(library, parse(DeleteRequest, text), caller_of(request))
-        return _plain({**library.envelope(library.first), "deleted": gone})
+        return json_answer({**library.envelope(library.first), "deleted": gone})
 
 
 def _add_views(app: FastAPI, library: Library) -> None:
@@ -173,19 +172,19 @@ def _add_views(app: FastAPI, library: Library) -> None:
         """Return an item's picture, re-encoded; size is 160, 320 or 1024."""
         if size not in SIZES:
             raise Problem(422, f"size is one of {', '.join(map(str, SIZES))}.")
-        return _picture(await library.thumbnail(name, size))
+        return picture_answer(await library.thumbnail(name, size))
 
     @app.get("/uploads/{name}", response_class=Response, responses=picture)
     @needs("read")
     async def upload(name: str) -> Response:
         """Return a picture that was searched with, re-encoded."""
-        return _picture(library.uploads.get(name).webp)
+        return picture_answer(library.uploads.get(name).webp)
 
     @app.get("/about", responses={200: {"model": answers.AboutAnswer}})
     @needs("read", light=True)
     async def about() -> Response:
         """Describe what is served."""
-        return _plain({**library.envelope(library.first), **library.about()})
+        return json_answer({**library.envelope(library.first), **library.about()})
 
     @app.get("/map", responses={200: {"model": answers.MapAnswer}})
     @needs("read")
@@ -196,7 +195,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         if made is not None:
             facts = {"count": len(made.points), "labels": made.names, "method": made.method}
             state = {"state": "ready", "map": made.name, **facts}
-        return _plain({**library.envelope(library.first), **state})
+        return json_answer({**library.envelope(library.first), **state})
 
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
@@ -222,13 +221,13 @@ def _add_views(app: FastAPI, library: Library) -> None:
             raise Problem(422, f"A row is from 0 to {len(made.ids) - 1}.")
         found = await library.first.call(library.first.index.get, [made.ids[row] for row in rows])
         plain = [library.plain_item(item.id, item.metadata) for item in found if item is not None]
-        return _plain({**library.envelope(library.first), "items": plain})
+        return json_answer({**library.envelope(library.first), "items": plain})
 
     @app.get("/worst", responses={200: {"model": answers.WorstAnswer}})
     @needs("read")
     async def worst() -> Response:
         """Return the queries that find wrong items first, and the labels that are confused."""
-        return _plain({**library.envelope(library.first), **await worst_plain(library)})
+        return json_answer({**library.envelope(library.first), **await worst_plain(library)})
 
 
 async def worst_plain(library: Library) -> dict[str, Any]:
@@ -361,34 +360,3 @@ def _with_errors(described: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     errors = {str(status): {"description": e["description"], "content": content} for status, e in _ERRORS.items()}
     return {**errors, **{status: each for status, each in described.items() if status not in errors}}
-
-
-def _plain(content: dict[str, Any]) -> Response:
-    """Return JSON without validating it again: answers consist of plain values."""
-    members = (
-        f"{_json(name)}:{_listed(value) if isinstance(value, list) else _json(value)}"
-        for name, value in content.items()
-    )
-    return Response(f"{{{','.join(members)}}}".encode(errors="replace"), media_type="application/json")
-
-
-def _listed(values: list[Any]) -> str:
-    """Return a list as JSON, made part by part: other threads wait while a part is made, and it can be given up."""
-    parts = []
-    for value in values:
-        check_cancelled()
-        parts.append(_json(value))
-    return f"[{','.join(parts)}]"
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-async def _large(library: Library, content: dict[str, Any]) -> Response:
-    """Do the same in a thread: many results take long to write, and the other requests would wait."""
-    return await library.first.call(_plain, content)
-
-
-def _picture(webp: bytes) -> Response:
-    return Response(webp, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})
