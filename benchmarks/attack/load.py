@@ -3,6 +3,7 @@
 import asyncio
 import json
 import multiprocessing
+import os
 import random
 import re
 import time
@@ -69,6 +70,7 @@ def run_load(folder: Path, ids: list[str], minutes: float) -> dict[str, Any]:
         "minutes with attackers": minutes,
         "searches, quiet": quiet,
         "searches, attacked": beside,
+        "turns": load.turns,
         "p99 attacked / quiet": round(beside["p99 ms"] / quiet["p99 ms"], 2),
         "writes acknowledged": load.acknowledged,
         "items lost": len(lost) + len(wrong),
@@ -84,6 +86,7 @@ class _Load:
         self.tallies = {False: Tally(), True: Tally()}
         self.written: dict[str, int] = {}
         self.acknowledged = 0
+        self.turns: list[dict[str, Any]] = []
         self._over = False
 
     async def run(self, minutes: float) -> list[int]:
@@ -98,9 +101,12 @@ class _Load:
             with_attackers = turn % 2 == 1
             seconds = 30 * minutes if with_attackers else quiet
             (self.attacked.set if with_attackers else self.attacked.clear)()
+            before = len(self.tallies[with_attackers].seconds)
             for _ in range(4):
                 await asyncio.sleep(seconds / 4)
                 memory.append(self.target.memory())
+            some = Tally(self.tallies[with_attackers].seconds[before:]).plain()
+            self.turns.append({"attacked": with_attackers, "p99 ms": some["p99 ms"], "load": os.getloadavg()[0]})
         self._over = True
         await asyncio.gather(*tasks)
         return memory

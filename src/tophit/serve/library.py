@@ -17,7 +17,7 @@ from tophit.serve.audit import AuditLog
 from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.guard import Caller, stages
-from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, make_map, survey
+from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, gently, make_map, survey
 from tophit.serve.item_names import ItemNames
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, log, stopping, too_busy
@@ -29,6 +29,7 @@ from tophit.serve.shared_metrics import added_up, publish
 _OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
 _REMAKE_SECONDS = 60.0
+_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,9 @@ class Library:
         The catalogue knows it since the index was made; of an older one it is the deepest that holds all images.
         """
         version, uploads = self.first.version, (self.own_folder / "images").absolute()
-        made = await self.first.call(lambda: survey(self.first.index.items(), self.first.count, uploads))
+        items = self.first.index.items(_BATCH)
+        some = gently(items, _BATCH) if self._surveyed else items  # at the start nobody waits yet
+        made = await self.first.call(lambda: survey(some, self.first.count, uploads))
         if not self._surveyed:
             kept = read_versions(self.config.folder).images
             self.names.root = self.config.images or (made.root if kept is None else Path(kept))
