@@ -13,6 +13,10 @@ class UsageError(TophitError):
     exit_code = 2
 
 
+class DiskFull(TophitError):
+    """There is no room on the disk; nothing was written."""
+
+
 class NonFinite(TophitError):
     """A loss or a gradient became infinite or not a number; the step was not taken."""
 

@@ -317,6 +317,23 @@ def test_a_killed_writer_and_server_lose_nothing_acknowledged(place: Place) -> N
         start = last + 1
 
 
+def test_a_list_of_many_values_and_what_is_no_value(place: Place) -> None:
+    names = [f"{i:03}" for i in range(40)]
+    metadata = [{"n": i, "word": f"w{i}", "x": None, "even": i % 2 == 0} for i in range(40)]
+    with place.create() as index:
+        index.upsert(names, np.random.default_rng(0).normal(size=(40, 8)), metadata)
+        assert index.get(["003"])[0].metadata == metadata[3]
+        assert index.count({"n": [*range(10, 900), "11", True]}) == 30
+        assert index.count({"n": [3, 4.0, "w5"], "even": [True]}) == 1
+        assert index.count({"word": [f"w{i}" for i in range(0, 2000, 2)] + ['"', "a\\"]}) == 20
+        for wrong in (None, 2**63, -(2**63) - 1, float("nan"), [], "\ud800", "a\0", {"x": 1}):
+            for where in ({"x": wrong}, {"x": {"eq": wrong}}, {"x": [1, wrong]}, {"n": {"lt": wrong}}):
+                with pytest.raises(UsageError, match=r"filter\.|'in' takes|no operator"):
+                    index.count(where)
+        with pytest.raises(UsageError, match=r"10,001 values; at most 10,000"):
+            index.count({"n": list(range(10_001))})
+
+
 @pytest.mark.parametrize("place", ["milvus", "pgvector"], indirect=True)  # a local index has no server
 def test_an_open_index_outlives_its_server(place: Place) -> None:
     vectors = vectors_of(10)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tophit.errors import TophitError
+from tophit.errors import DiskFull, TophitError
 from tophit.search import Index
 
 NAMES = [f"id {i:03}" for i in range(300)]
@@ -232,11 +232,46 @@ def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch
             patched.setattr("tophit.search.local.delta.Delta.append", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 index.upsert(["interrupted"], vectors[:1])
-        with pytest.raises(TophitError, match=r"open the index in .* again"):
-            index.compact()  # its memory lacks the item, so it must not write
-    with Index.open(tmp_path, writable=True) as index:
-        index.compact()
+        index.compact()  # its memory lacks the item, so it must read the disk first
         assert index.get(["interrupted"])[0] is not None
+        assert index.verify() == []
+
+
+class _Failing:
+    """A database's connection whose commits fail with an error of SQLite."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        self._connection, self._name = connection, name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def execute(self, text: str, *more: Any) -> sqlite3.Cursor:
+        if text == "COMMIT":
+            error = sqlite3.OperationalError("the disk fails")
+            error.sqlite_errorcode, error.sqlite_errorname = getattr(sqlite3, self._name), self._name
+            raise error
+        return self._connection.execute(text, *more)
+
+
+@pytest.mark.parametrize("name", ["SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC"])
+def test_after_a_failed_commit_writing_goes_on_unless_the_disk_can_not_tell_what_it_has(
+    tmp_path: Path, name: str
+) -> None:
+    vectors = filled(tmp_path)
+    with Index.open(tmp_path, writable=True) as index:
+        database = index.backend._state.database  # type: ignore[attr-defined]
+        sound, database.connection = database.connection, _Failing(database.connection, name)
+        with pytest.raises(DiskFull if name == "SQLITE_FULL" else TophitError, match="the disk fails"):
+            index.upsert(["new"], vectors[:1])
+        database.connection = sound
+        if name == "SQLITE_IOERR_FSYNC":
+            with pytest.raises(TophitError, match=r"open the index in .* again"):
+                index.upsert(["new"], vectors[:1])
+        else:
+            assert index.get(["new"]) == [None]
+            index.upsert(["new"], vectors[:1])
+            assert len(index) == 301
         assert index.verify() == []
 
 

@@ -4,13 +4,14 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from PIL import Image
@@ -110,13 +111,14 @@ def admin(served_copy: Place, tokens: Path) -> "Iterator[TestClient]":
 class Server:
     """``tophit serve`` in a process of its own."""
 
-    def __init__(self, *arguments: object) -> None:
+    def __init__(self, *arguments: object, certificate: Path | None = None) -> None:
         import httpx2 as httpx
 
+        self.context = ssl.create_default_context(cafile=certificate)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tophit.cli", "serve", *map(str, arguments), "--port", str(self.port)],
             stdout=subprocess.PIPE,
@@ -127,7 +129,7 @@ class Server:
         deadline = time.monotonic() + 90
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                if httpx.get(f"{self.url}/ready").status_code == 200:
+                if httpx.get(f"{self.url}/ready", verify=self.context).status_code == 200:
                     return
             except httpx.TransportError:
                 time.sleep(0.1)
@@ -151,8 +153,8 @@ class Server:
 def serve() -> Iterator[Callable[..., Server]]:
     started: list[Server] = []
 
-    def start(*arguments: object) -> Server:
-        started.append(Server(*arguments))
+    def start(*arguments: object, **options: Any) -> Server:
+        started.append(Server(*arguments, **options))
         return started[-1]
 
     yield start

@@ -31,6 +31,18 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", help="A host name of the server (repeatable).")
     ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="A file with a certificate chain (PEM): serve by https.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="The file with the certificate's private key (PEM).")] = (
+        None
+    ),
+    audit_log: Annotated[
+        Path | None, typer.Option("--audit-log", help="Where changes are noted; else INDEX/serve/audit.jsonl.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, max=64, help="Processes; one writes, the others follow within seconds.")
+    ] = 1,
     limit: Annotated[
         list[str] | None, typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/serve.md).")
     ] = None,
@@ -43,5 +55,17 @@ def serve(
 
     access = make_access(host, token_file, allow_host or ())
     limits = Limits.parse(limit or [])
-    config = ServeConfig(folder, against, run, images and images.absolute(), access.has_admin, limits)
+    config = ServeConfig(
+        folder,
+        against,
+        run,
+        images and images.absolute(),
+        access.has_admin,
+        audit_log,
+        certificate,
+        key,
+        workers,
+        None,
+        limits,
+    )
     start_server(config, access, host, port, console)

@@ -5,8 +5,9 @@ of the manifest. :func:`to_item` and :func:`to_row` are the only places that kno
 """
 
 import math
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +40,10 @@ def to_row(name: str, metadata: Mapping[str, Any]) -> ImageRow:
     path = metadata.get("path")
     if not path:
         raise TophitError(f"The item '{name}' has no path in its metadata, so its image can't be read.")
-    box = _as_box(metadata.get("box"))
+    box = as_box(metadata.get("box"))
     own = ("path", "label", "split") if box is None else _OWN
     if box is None and FEATURE_ROW not in metadata and name.startswith(f"{path}#"):
-        box = _as_box(name.removeprefix(f"{path}#").split(","))  # older parts of tophit embed have it only there
+        box = as_box(name.removeprefix(f"{path}#").split(","))  # older parts of tophit embed have it only there
     rest = {key: value for key, value in metadata.items() if key not in own}
     return ImageRow(
         Path(path), str(metadata.get("label", "")), str(metadata.get("split", "test")), box=box, metadata=rest
@@ -58,6 +59,16 @@ def item_id(row: ImageRow) -> str:
     if FEATURE_FILE in row.metadata and FEATURE_ROW in row.metadata:
         return f"{path}#{row.metadata[FEATURE_ROW]}"
     return path if row.box is None else f"{path}#{','.join(f'{value:g}' for value in row.box)}"
+
+
+def deepest_folder(folders: Iterable[str]) -> str | None:
+    """Return the deepest folder that holds all of some absolute ones; None for none.
+
+    >>> deepest_folder(["/a/b/c", "/a/b/d", "/a/b"])
+    '/a/b'
+    """
+    different = set(folders)
+    return os.path.commonpath(different) if different else None
 
 
 def stored_value(value: Any) -> Any:
@@ -77,7 +88,7 @@ def number_or_text(text: str) -> int | float | str:
     return float(text) if match.group(2) else int(text)
 
 
-def _as_box(values: Any) -> Box | None:
+def as_box(values: Any) -> Box | None:
     """Return four numbers as a box; None for anything else, such as a manifest's own column of that name."""
     try:
         x1, y1, x2, y2 = (float(value) for value in values)

@@ -116,6 +116,14 @@ def part_files(folder: str | Path) -> list[Path]:
     return sorted(Path(folder).glob("part-*.parquet"))
 
 
+def part_paths(folder: str | Path) -> Iterator[str]:
+    """Yield the paths of all images of a finished folder, without reading their vectors."""
+    import pyarrow.parquet as pq
+
+    for path in part_files(folder):
+        yield from pq.read_table(path, columns=["path"])["path"].to_pylist()
+
+
 def part_summary(path: Path) -> tuple[int, dict[int, str]]:
     """Return the number of vectors in a part, and by row number the reasons for the images without one."""
     import pyarrow as pa

@@ -99,6 +99,10 @@ class SelfChecking(Protocol):
         """Return numbers that change with every write."""
         ...
 
+    def recover(self) -> str:
+        """After a failed write, find out from the disk whether it is there; return what still forbids writing."""
+        ...
+
     def verify(self) -> list[str]:
         """Return the problems found, one sentence each."""
         ...

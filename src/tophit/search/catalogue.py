@@ -14,6 +14,7 @@ from tophit.embedding.rows import embed_rows
 from tophit.embedding.vector_parts import (
     EmbeddedPart,
     part_files,
+    part_paths,
     read_description,
     read_finished_description,
     read_part,
@@ -28,7 +29,15 @@ from tophit.search.backend import Hit
 from tophit.search.field_values import check_fields
 from tophit.search.index import Index
 from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
-from tophit.search.versions import IndexOptions, add_version, is_catalogue, open_version, read_versions, switch_version
+from tophit.search.versions import (
+    IndexOptions,
+    add_version,
+    is_catalogue,
+    keep_images_folder,
+    open_version,
+    read_versions,
+    switch_version,
+)
 
 _ROWS = 4096  # embedded and written at a time, so that an interruption loses little
 _LOADED = "loaded.json"
@@ -166,6 +175,7 @@ def build_catalogue(
     """
     with _growing(embedder, folder, options, replace) as (catalogue, _):
         bad = catalogue.add(rows, progress)
+        keep_images_folder(folder, (row.path for row in rows))
     return open_catalogue(folder, writable=True), bad
 
 
@@ -185,6 +195,7 @@ def load_catalogue(
         raise UsageError(f"The vectors in {embedded} were made by another embedder than the one given; give that one.")
     with _growing(embedder, folder, options, replace=False) as (catalogue, name):
         written = load_embedded(catalogue.index, embedded, Path(folder) / name / _LOADED, progress)
+        keep_images_folder(folder, part_paths(embedded))
     return open_catalogue(folder, writable=True), written
 
 

@@ -3,6 +3,8 @@
 import faiss
 import numpy as np
 
+from tophit.cancelling import check_cancelled
+
 _BLOCK = 65_536
 """Vectors gathered at a time: 32 MB at 128 numbers a vector."""
 _WORTH_THREADS = 4096
@@ -20,6 +22,7 @@ def scan(queries: np.ndarray, vectors: np.ndarray, k: int, rows: np.ndarray | No
         return faiss.knn(queries, vectors, min(k, len(vectors)), metric=faiss.METRIC_INNER_PRODUCT)[1]
     heap = faiss.ResultHeap(len(queries), min(k, max(len(rows), 1)), keep_max=True)
     for start in range(0, len(rows), _BLOCK):
+        check_cancelled()
         chosen = rows[start : start + _BLOCK]
         scores, places = faiss.knn(queries, vectors[chosen], min(k, len(chosen)), metric=faiss.METRIC_INNER_PRODUCT)
         heap.add_result(scores, chosen[places])

@@ -1,6 +1,7 @@
 """Filters by metadata: a mapping such as ``{"label": "cat", "price": {"lt": 10}}``, every part of which must hold."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,9 @@ from tophit.errors import UsageError
 
 Operator = Literal["eq", "ne", "in", "lt", "lte", "gt", "gte"]
 MOST_CONDITIONS = 32
+MOST_VALUES = 10_000
+"""In one filter, those of its lists included."""
+_INT64 = 2**63
 _SCALARS = (str, bool, int, float)
 _TYPED = re.compile(r"\s*([^=!<>]+?)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _SIGNS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
@@ -26,7 +30,7 @@ class Condition:
     value: Any
 
 
-def parse_filter(where: Mapping[str, Any] | None) -> list[Condition]:
+def parse_filter(where: Mapping[str, Any] | None, most_values: int = MOST_VALUES) -> list[Condition]:
     """Read a filter: ``field: value`` is equality, a list means any of it, a mapping holds operators and values."""
     conditions: list[Condition] = []
     for field, wanted in (where or {}).items():
@@ -36,6 +40,9 @@ def parse_filter(where: Mapping[str, Any] | None) -> list[Condition]:
             conditions.append(_condition(field, "in" if isinstance(wanted, list) else "eq", wanted))
     if len(conditions) > MOST_CONDITIONS:
         raise UsageError(f"The filter has {len(conditions)} conditions; at most {MOST_CONDITIONS} are allowed.")
+    values = sum(len(one.value) if one.operator == "in" else 1 for one in conditions)
+    if values > most_values:
+        raise UsageError(f"The filter has {values:,} values; at most {most_values:,} are allowed.")
     return conditions
 
 
@@ -73,12 +80,28 @@ def _condition(field: str, operator: str, value: Any) -> Condition:
     values = value if operator == "in" else [value]
     if not isinstance(values, list) or not values:
         raise UsageError(f"filter.{field}: 'in' takes a list of values, not {value!r}.")
-    wrong = next((one for one in values if not isinstance(one, _SCALARS)), None)
-    if wrong is not None:
-        raise UsageError(f"filter.{field}: expected text, a number or true/false, not {wrong!r}.")
+    for one in values:
+        _check_value(field, one)
     if operator in ("lt", "lte", "gt", "gte") and isinstance(value, bool):
         raise UsageError(f"filter.{field}: '{operator}' compares numbers or text, not {value!r}.")
     return Condition(field, cast("Operator", operator), value)
+
+
+def _check_value(field: str, value: Any) -> None:
+    """Refuse what no item can hold and a database can't take."""
+    if not isinstance(value, _SCALARS):
+        raise UsageError(f"filter.{field}: expected text, a number or true/false, not {value!r}.")
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise UsageError(f"filter.{field}: {value} needs more than 64 bits; items hold such numbers as text.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"filter.{field}: expected a finite number, not {value!r}.")
+    if isinstance(value, str):
+        if "\0" in value:
+            raise UsageError(f"filter.{field}: text can't hold the character NUL.")
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"filter.{field}: this is not valid text: {error}.") from error
 
 
 def _value(field: str, text: str) -> Any:

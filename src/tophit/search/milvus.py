@@ -376,10 +376,21 @@ def literal(value: str | float) -> str:
 
 def _expression(condition: Condition) -> str:
     if condition.operator == "in":
-        return " or ".join(_expression(Condition(condition.field, "eq", value)) for value in condition.value)
+        return _either([_expression(Condition(condition.field, "eq", value)) for value in condition.value])
     path = f"fields[{literal(_key(condition.field, condition.value))}]"
     compared = f"{path} {_SIGNS[condition.operator]} {literal(_plain(condition.value))}"
     return f"not exists {path} or {compared}" if condition.operator == "ne" else compared
+
+
+def _either(parts: Sequence[str]) -> str:
+    """Join expressions by ``or``, nested by halves: a long chain is too deep for Milvus' parser.
+
+    Milvus has ``in`` too, but Milvus Lite knows it for plain fields only.
+    """
+    if len(parts) <= 2:
+        return " or ".join(parts)
+    half = len(parts) // 2
+    return f"({_either(parts[:half])}) or ({_either(parts[half:])})"
 
 
 def _key(name: str, value: Any) -> str:

@@ -292,7 +292,7 @@ def _condition(condition: Condition) -> tuple[str, list[Any]]:
     if operator == "ne":
         return "NOT metadata @> %s::jsonb", [json.dumps({field: value})]
     if operator == "in":
-        return "(" + " OR ".join(["metadata @> %s::jsonb"] * len(value)) + ")", [json.dumps({field: v}) for v in value]
+        return "metadata @> ANY(%s::jsonb[])", [[json.dumps({field: each}) for each in value]]
     sign = {"lt": "<", "lte": "<=", "gt": ">", "gte": ">="}[operator]
     if isinstance(value, str):
         return (

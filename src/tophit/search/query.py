@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 from tophit.search.backend import Hit
@@ -159,12 +160,14 @@ def _expanded(
 ) -> np.ndarray:
     nearest = np.zeros((len(queries), step.neighbours, index.dim), np.float32)
     for row, hits in enumerate(_search(index, queries, step.neighbours, where, without)):
+        check_cancelled()
         if hits:
             nearest[row, : len(hits)] = _vectors_of_items(index, [hit.id for hit in hits])
     return expand_queries(_unit(queries), nearest, step.alpha)
 
 
 def _reordered(index: Index, query: np.ndarray, hits: list[Hit], step: KReciprocal) -> list[Hit]:
+    check_cancelled()
     if not hits:
         return []
     vectors = _vectors_of_items(index, [hit.id for hit in hits])

@@ -7,10 +7,12 @@ atomically; the version before is kept, so that one can go back.
 import json
 import os
 import shutil
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import write_json
 from tophit.models.embedder import Embedder, load
@@ -37,11 +39,15 @@ class Version:
 
 @dataclass(frozen=True)
 class Versions:
-    """All versions by name, the active one, and the one that was active before it."""
+    """All versions by name, the active one, the one that was active before it, and the folder of the images.
+
+    That is the deepest folder that held all images when the index was made; older catalogues do not name it.
+    """
 
     versions: dict[str, Version]
     current: str | None = None
     previous: str | None = None
+    images: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,14 @@ def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | 
         raise
     write_versions(folder, replace(known, versions={**known.versions, name: version}))
     return name
+
+
+def keep_images_folder(folder: str | Path, paths: Iterable[str | Path]) -> None:
+    """Note where the images are, while the index is made for the first time; later it stays as it is."""
+    known = read_versions(folder)
+    if known.current is None and known.images is None:
+        images = deepest_folder(os.path.dirname(os.path.abspath(path)) for path in paths)
+        write_versions(folder, replace(known, images=images))
 
 
 def switch_version(folder: str | Path, name: str) -> None:

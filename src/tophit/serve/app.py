@@ -3,7 +3,6 @@
 Every route declares with ``@needs`` who may use it.
 """
 
-import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,11 +22,12 @@ from tophit import __version__
 from tophit.errors import TophitError
 from tophit.serve import answers
 from tophit.serve.api_page import api_page
-from tophit.serve.guard import Guard
+from tophit.serve.forwarding import Forward
+from tophit.serve.guard import Guard, caller_of
 from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
 from tophit.serve.metrics import CONTENT_TYPE
-from tophit.serve.problems import Problem, problem_of
+from tophit.serve.problems import Problem, problem_of, stopping
 from tophit.serve.requests import (
     DeleteRequest,
     SearchRequest,
@@ -37,6 +37,7 @@ from tophit.serve.requests import (
     parse,
     read_body,
 )
+from tophit.serve.responses import json_answer, large_answer, picture_answer
 from tophit.serve.searching import compare, search
 from tophit.serve.security import COOKIE, Access, needs, security_headers
 from tophit.serve.served_pictures import SIZES
@@ -64,7 +65,9 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         415: "Neither JSON nor a form.",
         421: "Meant for another host.",
         422: "Wrong, or more than a limit allows.",
+        429: "Too many requests; see Retry-After.",
         503: "Busy, or stopping; see Retry-After.",
+        507: "The disk is full; nothing was written.",
     }.items()
 }
 
@@ -97,7 +100,9 @@ def make_app(library: Library, access: Access) -> Guard:
     _add_operations(app, library)
     _add_page(app, access)
     inline = re.findall(r"<script[^>]*>(.+?)</script>", (PAGE / "index.html").read_text(encoding="utf-8"), re.DOTALL)
-    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity)
+    shared = library.config.shared
+    forward = Forward(shared.socket, library.first.refresh) if shared is not None and shared.number else None
+    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity, forward)
 
 
 def _add_search(app: FastAPI, library: Library) -> None:
@@ -108,14 +113,14 @@ def _add_search(app: FastAPI, library: Library) -> None:
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
-        return _plain(await search(library, parse(SearchRequest, text), files))
+        return await large_answer(library, await search(library, parse(SearchRequest, text), files))
 
     @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
     @needs("read", changes_nothing=True)
     async def compare_(request: Request) -> Response:
         """Search with both models and compare the ranks; needs a server started with --against."""
         text, files = await read_body(request, library.limits, "query")
-        return _plain(await compare(library, parse(SearchRequest, text), files))
+        return await large_answer(library, await compare(library, parse(SearchRequest, text), files))
 
 
 def _add_items(app: FastAPI, library: Library) -> None:
@@ -131,7 +136,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
             some = await library.first.call(library.first.index.get, library.survey.sample)
             found = [item for item in some if item is not None]
         plain = [library.plain_item(item.id, item.metadata) for item in found]
-        return _plain({**library.envelope(library.first), "items": plain})
+        return json_answer({**library.envelope(library.first), "items": plain})
 
     @app.post(
         "/items",
@@ -142,8 +147,8 @@ def _add_items(app: FastAPI, library: Library) -> None:
     async def upsert(request: Request) -> Response:
         """Add items or replace those of the same id; needs an admin token. When it answers, they are on the disk."""
         text, files = await read_body(request, library.limits, "items")
-        written = await upsert_items(library, parse(UpsertRequest, text), files)
-        return _plain({**library.envelope(library.first), "written": written})
+        written = await upsert_items(library, parse(UpsertRequest, text), files, caller_of(request))
+        return json_answer({**library.envelope(library.first), "written": written})
 
     @app.delete(
         "/items",
@@ -154,8 +159,8 @@ def _add_items(app: FastAPI, library: Library) -> None:
     async def delete(request: Request) -> Response:
         """Remove items; needs an admin token."""
         text, _ = await read_body(request, library.limits, "items")
-        gone = await delete_items(library, parse(DeleteRequest, text))
-        return _plain({**library.envelope(library.first), "deleted": gone})
+        gone = await delete_items(library, parse(DeleteRequest, text), caller_of(request))
+        return json_answer({**library.envelope(library.first), "deleted": gone})
 
 
 def _add_views(app: FastAPI, library: Library) -> None:
@@ -167,19 +172,19 @@ def _add_views(app: FastAPI, library: Library) -> None:
         """Return an item's picture, re-encoded; size is 160, 320 or 1024."""
         if size not in SIZES:
             raise Problem(422, f"size is one of {', '.join(map(str, SIZES))}.")
-        return _picture(await library.thumbnail(name, size))
+        return picture_answer(await library.thumbnail(name, size))
 
     @app.get("/uploads/{name}", response_class=Response, responses=picture)
     @needs("read")
     async def upload(name: str) -> Response:
         """Return a picture that was searched with, re-encoded."""
-        return _picture(library.uploads.get(name).webp)
+        return picture_answer(library.uploads.get(name).webp)
 
     @app.get("/about", responses={200: {"model": answers.AboutAnswer}})
-    @needs("read")
+    @needs("read", light=True)
     async def about() -> Response:
         """Describe what is served."""
-        return _plain({**library.envelope(library.first), **library.about()})
+        return json_answer({**library.envelope(library.first), **library.about()})
 
     @app.get("/map", responses={200: {"model": answers.MapAnswer}})
     @needs("read")
@@ -190,7 +195,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         if made is not None:
             facts = {"count": len(made.points), "labels": made.names, "method": made.method}
             state = {"state": "ready", "map": made.name, **facts}
-        return _plain({**library.envelope(library.first), **state})
+        return json_answer({**library.envelope(library.first), **state})
 
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
@@ -216,13 +221,13 @@ def _add_views(app: FastAPI, library: Library) -> None:
             raise Problem(422, f"A row is from 0 to {len(made.ids) - 1}.")
         found = await library.first.call(library.first.index.get, [made.ids[row] for row in rows])
         plain = [library.plain_item(item.id, item.metadata) for item in found if item is not None]
-        return _plain({**library.envelope(library.first), "items": plain})
+        return json_answer({**library.envelope(library.first), "items": plain})
 
     @app.get("/worst", responses={200: {"model": answers.WorstAnswer}})
     @needs("read")
     async def worst() -> Response:
         """Return the queries that find wrong items first, and the labels that are confused."""
-        return _plain({**library.envelope(library.first), **await worst_plain(library)})
+        return json_answer({**library.envelope(library.first), **await worst_plain(library)})
 
 
 async def worst_plain(library: Library) -> dict[str, Any]:
@@ -268,16 +273,18 @@ def _add_operations(app: FastAPI, library: Library) -> None:
     @app.get("/ready")
     @needs("public")
     async def ready() -> dict[str, str]:
-        """Report whether searches are answered; a server that is stopping is not ready."""
+        """Report whether requests are answered; a server that stops, or whose writes fail, is not ready."""
         if library.stopping:
-            raise Problem(503, "The server is stopping.", {"Retry-After": "5"})
+            raise stopping()
+        if trouble := library.first.trouble:
+            raise Problem(503, f"Writes fail: {trouble}. Searches are answered.", {"Retry-After": "5"})
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     @needs("read", light=True)
     async def metrics() -> Response:
         """Return counts and times in Prometheus' text format."""
-        return Response(library.metrics.text(len(library.first.index)), media_type=CONTENT_TYPE)
+        return Response(library.metrics_text(), media_type=CONTENT_TYPE)
 
     @app.get("/openapi.json", include_in_schema=False)
     @needs("public")
@@ -306,7 +313,7 @@ def _add_page(app: FastAPI, access: Access) -> None:
     async def session(request: Request) -> dict[str, str]:
         """Let the browser keep a token in a cookie, which is for reading only."""
         token = parse(SessionRequest, await request.body()).token
-        if not access.scopes(token):
+        if access.find(token) is None:
             raise Problem(401, "This token is not valid.")
         answer = JSONResponse({"status": "welcome"})
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
@@ -320,6 +327,7 @@ def _add_error_answers(app: FastAPI) -> None:
 
     @app.exception_handler(Problem)
     @app.exception_handler(TophitError)
+    @app.exception_handler(Exception)
     async def problem(request: Request, error: Exception) -> Response:
         found = problem_of(error)
         return JSONResponse({"error": found.sentence}, found.status, found.headers)
@@ -352,13 +360,3 @@ def _with_errors(described: dict[str, Any]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     errors = {str(status): {"description": e["description"], "content": content} for status, e in _ERRORS.items()}
     return {**errors, **{status: each for status, each in described.items() if status not in errors}}
-
-
-def _plain(content: dict[str, Any]) -> Response:
-    """Return JSON without validating it again: answers consist of plain values."""
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Response(body.encode(errors="replace"), media_type="application/json")
-
-
-def _picture(webp: bytes) -> Response:
-    return Response(webp, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})

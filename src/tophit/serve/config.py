@@ -11,6 +11,18 @@ from tophit.errors import UsageError
 class Limits:
     """The limits of a server; bytes, pixels, seconds and numbers of things."""
 
+    connections: int = 1024
+    """Open connections; where there are more, the oldest idle one is closed."""
+    client_connections: int = 256
+    """Of them from one address. Behind a proxy, which is one address, this is the proxy's limit."""
+    header_bytes: int = 65_536
+    """Of a request's address and headers."""
+    header_seconds: float = 10.0
+    """For a request's headers to arrive."""
+    write_seconds: float = 10.0
+    """How long an answer may lie unread."""
+    unread_bytes: int = 128_000_000
+    """Of answers that clients have not read yet, all together."""
     body_bytes: int = 20_000_000
     """Of a request's body, counted while it arrives."""
     json_bytes: int = 1_000_000
@@ -24,7 +36,13 @@ class Limits:
     decode_seconds: float = 10.0
     decode_bytes: int = 1_500_000_000
     """Memory of one decoding process."""
+    request_pixels: int = 200_000_000
+    """Of all images of one request."""
     k: int = 1000
+    values: int = 1000
+    """That a filter compares with."""
+    pairs: int = 10_000_000
+    """Of candidates that re-ranking compares in one request: queries times candidates squared."""
     vectors: int = 1024
     """Queries in one request that are vectors or ids."""
     results: int = 50_000
@@ -37,6 +55,8 @@ class Limits:
     """How long a forward pass waits for more images to join it."""
     queue: int = 64
     """Requests in progress or waiting; further ones are asked to try again later."""
+    rate: float = 1000.0
+    """Requests a second of one token, or of one address without a token. A line of the token file can set another."""
     request_seconds: float = 30.0
     drain_seconds: float = 20.0
     notice_seconds: float = 1.0
@@ -67,6 +87,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """What several processes of one server share: a folder of their own, and which of them this is; 0 is the first."""
+
+    folder: Path
+    number: int
+
+    @property
+    def socket(self) -> Path:
+        """Where the first process takes changes from the others."""
+        return self.folder / "changes.socket"
+
+
+@dataclass(frozen=True)
 class ServeConfig:
     """What a server serves: an index, perhaps a second one to compare with, the run that trained the model, images."""
 
@@ -75,4 +108,9 @@ class ServeConfig:
     run: Path | None = None
     images: Path | None = None
     writable: bool = False
+    audit_log: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    workers: int = 1
+    shared: Shared | None = None
     limits: Limits = field(default_factory=Limits)

@@ -3,16 +3,18 @@
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tophit.serve.config import Limits
 from tophit.serve.problems import Problem
 
+Result = TypeVar("Result")
 FractionBox = tuple[float, float, float, float]
 KEPT_SIDE = 1024
 """The long side of a picture that is kept so that a box can be drawn on it."""
@@ -24,6 +26,20 @@ class Decoded:
 
     pictures: list[np.ndarray]
     webp: bytes
+
+
+class _Ended(Exception):
+    """A process ended in the middle of its work."""
+
+    def __init__(self, code: int | None) -> None:
+        super().__init__(code)
+        self.code = code
+
+    def problem(self, name: str) -> Problem:
+        """Return what a client is told: who kills a process from outside has nothing against the picture."""
+        if self.code == -signal.SIGKILL:
+            return Problem(503, f"{name}: decoding was ended by the system twice; try again.", {"Retry-After": "5"})
+        return Problem(422, f"{name}: can't be decoded within the memory limit.")
 
 
 class DecodePool:
@@ -53,43 +69,70 @@ class DecodePool:
         job = {"boxes": list(boxes), "within": within, "webp": webp, "raw": True}
         return await self._decode(data, job, least, name)
 
+    async def all_pictures(
+        self, files: Sequence[bytes], boxes: Sequence[FractionBox | None] = (None,), name: str = "file"
+    ) -> list[Decoded]:
+        """Decode the files of a request, each kept as WebP too; too many pixels in all are refused before any is."""
+        names = [f"{name} {number}" for number in range(1, len(files) + 1)]
+        if len(files) > 1:
+            jobs = ({"measure": True} for _ in files)
+            sizes = await _all_of(map(self._run, files, jobs, names))
+            pixels = sum(head["size"][0] * head["size"][1] for head, _ in sizes)
+            if pixels > self._limits.request_pixels:
+                most = self._limits.request_pixels
+                raise Problem(422, f"{len(files)} files of {pixels:,} pixels in all; at most {most:,} are allowed.")
+        return await _all_of(
+            self.pictures(data, boxes, webp=KEPT_SIDE, name=each) for data, each in zip(files, names, strict=True)
+        )
+
     async def thumbnail(self, data: bytes, side: int, within: Sequence[float] | None = None) -> bytes:
         """Return a picture re-encoded, its long side at most ``side``."""
         job = {"boxes": [None], "within": within, "webp": side, "raw": False}
         return (await self._decode(data, job, side, "the image")).webp
 
     async def _decode(self, data: bytes, job: dict[str, Any], least_side: int, name: str) -> Decoded:
-        job |= {
-            "length": len(data),
-            "least_side": least_side,
-            "pixels": self._limits.pixels,
-            "side": self._limits.side,
-            "ratio": self._limits.ratio,
-        }
-        async with self._places:
-            worker = await self._worker()
-            done = False
-            try:
-                async with asyncio.timeout(self._limits.decode_seconds):
-                    head, parts = await _exchange(worker, job, data)
-                done = True
-            except TimeoutError:
-                seconds = self._limits.decode_seconds
-                raise Problem(422, f"{name}: decoding takes longer than {seconds:g} seconds.") from None
-            except (asyncio.IncompleteReadError, ConnectionError, ValueError):
-                raise Problem(422, f"{name}: can't be decoded within the memory limit.") from None
-            finally:
-                if done:
-                    self._idle.append(worker)
-                else:
-                    await _end(worker)
-        if "refused" in head:
-            raise Problem(422, f"{name}: {head['refused']}.")
+        head, parts = await self._run(data, {**job, "least_side": least_side}, name)
         pictures = [
             np.frombuffer(part, np.uint8).reshape(high, wide, 3)
             for part, (wide, high) in zip(parts[:-1], head["sizes"], strict=False)  # none for a thumbnail
         ]
         return Decoded(pictures, parts[-1])
+
+    async def _run(self, data: bytes, job: dict[str, Any], name: str) -> tuple[dict[str, Any], list[bytes]]:
+        """Let a process do a job. If the process ends in the middle, another one tries: it may not be the picture."""
+        limits = self._limits
+        job |= {"length": len(data), "pixels": limits.pixels, "side": limits.side, "ratio": limits.ratio}
+        try:
+            head, parts = await self._try(data, job, name)
+        except _Ended:
+            try:
+                head, parts = await self._try(data, job, name)
+            except _Ended as again:
+                raise again.problem(name) from None
+        if "refused" in head:
+            raise Problem(422, f"{name}: {head['refused']}.")
+        return head, parts
+
+    async def _try(self, data: bytes, job: dict[str, Any], name: str) -> tuple[dict[str, Any], list[bytes]]:
+        async with self._places:
+            worker = await self._worker()
+            done = False
+            try:
+                async with asyncio.timeout(self._limits.decode_seconds):
+                    answer = await _exchange(worker, job, data)
+                done = True
+                return answer
+            except TimeoutError:
+                seconds = self._limits.decode_seconds
+                raise Problem(422, f"{name}: decoding takes longer than {seconds:g} seconds.") from None
+            except (asyncio.IncompleteReadError, ConnectionError, ValueError):
+                await _end(worker)
+                raise _Ended(worker.returncode) from None
+            finally:
+                if done:
+                    self._idle.append(worker)
+                else:
+                    await _end(worker)
 
     async def close(self) -> None:
         """End the processes."""
@@ -109,6 +152,18 @@ class DecodePool:
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},  # threads' stacks count as memory
             start_new_session=True,  # Ctrl-C is the server's to handle
         )
+
+
+async def _all_of(works: Iterable[Coroutine[Any, Any, Result]]) -> list[Result]:
+    """Return all results; if one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
 
 
 async def _exchange(

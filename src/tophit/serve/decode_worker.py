@@ -16,6 +16,7 @@ from PIL import Image
 from tophit.images.decode import to_rgb
 
 FORMATS = ("JPEG", "PNG", "WEBP")
+_NO_PICTURE = "not a JPEG, PNG or WebP picture, or a damaged one"
 
 
 class Refused(Exception):
@@ -42,13 +43,25 @@ def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
         except MemoryError:
             raise Refused("decoding needs more memory than allowed") from None
         except Exception as error:  # Pillow's plugins raise nearly everything on broken files
-            raise Refused("not a JPEG, PNG or WebP picture, or a damaged one") from error
+            raise Refused(_NO_PICTURE) from error
     rgb.info.clear()  # drop EXIF, comments and profiles
     if job["within"]:
         x1, y1, x2, y2 = (value * scale for value in job["within"])
         left, top = min(int(x1), rgb.width - 1), min(int(y1), rgb.height - 1)
         rgb = rgb.crop((left, top, max(left + 1, min(rgb.width, round(x2))), max(top + 1, min(rgb.height, round(y2)))))
     return [_part(rgb, box, job["least_side"]) for box in job["boxes"]]
+
+
+def measure(data: bytes, job: dict[str, Any]) -> tuple[int, int]:
+    """Return the size of a picture from its header, if it is within the limits."""
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            _check(image.size, job)
+            return image.size
+    except Refused:
+        raise
+    except Exception as error:
+        raise Refused(_NO_PICTURE) from error
 
 
 def _check(size: tuple[int, int], job: dict[str, Any]) -> None:
@@ -93,6 +106,8 @@ def encode(image: Image.Image, side: int) -> bytes:
 
 def _answer(data: bytes, job: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
     try:
+        if job.get("measure"):
+            return {"size": list(measure(data, job))}, []
         pictures = decode(data, job)
         parts = [picture.tobytes() for picture in pictures] if job["raw"] else []
         sizes = [list(picture.size) for picture in pictures]

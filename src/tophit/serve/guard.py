@@ -6,14 +6,17 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 
 from tophit.serve.config import Limits
+from tophit.serve.forwarding import CLIENT_HEADER
 from tophit.serve.metrics import Metrics
-from tophit.serve.problems import Problem, problem_of, too_busy
-from tophit.serve.security import Access, check_needs, need_of
+from tophit.serve.problems import Problem, problem_of, stopping, too_busy
+from tophit.serve.rates import Rates
+from tophit.serve.security import Access, Need, Token, check_needs, need_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -53,11 +56,14 @@ class Guard:
         metrics: Metrics,
         headers: list[tuple[bytes, bytes]],
         identity: Callable[[], tuple[str, str]],
+        forward: App | None = None,
     ) -> None:
         check_needs(app.routes)
+        self._forward = forward
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._headers = headers
         self._identity = identity
+        self._rates = Rates()
         self.working = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,14 +74,13 @@ class Guard:
         start = time.perf_counter()
         spent = {"decode": 0.0, "embed": 0.0, "search": 0.0}
         _stages.set(spent)
-        outgoing = _Outgoing(send, self._headers, self._identity, spent)
+        outgoing = _Outgoing(send, self._headers, spent)
         try:
             await self._answer(scope, receive, outgoing)
+        except asyncio.CancelledError:  # only a server that stops cancels requests
+            await _instead(outgoing, stopping())
         except Exception as error:
-            problem = problem_of(error)
-            if outgoing.status:  # too late for another answer
-                raise
-            await send_problem(outgoing, problem)
+            await _instead(outgoing, problem_of(error))
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if route != "other" else "other"
         self._metrics.request(method, route, outgoing.status, time.perf_counter() - start)
@@ -83,25 +88,91 @@ class Guard:
             if seconds:
                 self._metrics.stage(name, seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, outgoing: "_Outgoing") -> None:
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         self._access.check_host(headers)
         need = need_of(self._app.routes, scope["method"], scope["path"])
-        self._access.check(need.scope, headers)
-        counted = _counted(receive, headers, self._limits)
-        heavy = not need.light
-        if heavy and self.working >= self._limits.queue:
-            raise too_busy()
-        self.working += heavy
+        token = self._admit(need, scope, headers)
+        if token is not None or self._access.reading_is_open:  # who may not read does not learn what is served
+            outgoing.identity = self._identity
+        place = _Place(self, counts=not need.light)
+        outgoing.started = place.leave  # what is left is to write the answer
+        if scope["method"] in ("GET", "HEAD"):
+            place.take()
+        else:
+            place.check()
+        counted = _counted(receive, headers, self._limits, place.take)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                await self._app(scope, counted, send)
+                app = self._forward if self._forward is not None and need.scope == "admin" else self._app
+                await app(scope, counted, outgoing)
         except TimeoutError:
             raise Problem(
                 503, f"This took longer than {self._limits.request_seconds:g} seconds.", {"Retry-After": "5"}
             ) from None
         finally:
-            self.working -= heavy
+            place.leave()
+
+    def _admit(self, need: Need, scope: Scope, headers: dict[str, str]) -> Token | None:
+        """Return the token of a request that may go on, and note who it is; refuse one of too many as well."""
+        client = scope["client"][0] if scope.get("client") else headers.get(CLIENT_HEADER, "")
+        token = None
+        try:
+            token = self._access.check(need.scope, headers)
+        finally:  # those who guess tokens are counted too
+            if need.scope != "public":
+                rate = token.rate if token is not None and token.rate is not None else self._limits.rate
+                self._rates.take(token.name if token is not None else f"address {client}", rate)
+        scope["tophit_caller"] = Caller(token.name if token is not None else "anyone", client)
+        return token
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who makes a request: the name of the token, and the address."""
+
+    name: str
+    client: str
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who makes a request."""
+    return request.scope["tophit_caller"]
+
+
+class _Place:
+    """A request's place among those that are worked on; while its body arrives it has none, so slow ones cost none."""
+
+    def __init__(self, guard: Guard, counts: bool) -> None:
+        self._guard = guard
+        self._counts = counts
+        self._held = False
+
+    def check(self) -> None:
+        """Raise if all places are taken."""
+        if self._counts and not self._held and self._guard.working >= self._guard._limits.queue:
+            raise too_busy()
+
+    def take(self) -> None:
+        """Take a place, if there is one."""
+        self.check()
+        if self._counts and not self._held:
+            self._guard.working += 1
+            self._held = True
+
+    def leave(self) -> None:
+        """Make the place free, once."""
+        if self._held:
+            self._guard.working -= 1
+            self._held = False
+
+
+async def _instead(outgoing: "_Outgoing", problem: Problem) -> None:
+    """Answer with a problem; where an answer has begun, it can only be broken off."""
+    if not outgoing.status:
+        await send_problem(outgoing, problem)
+    elif not outgoing.complete:
+        raise RuntimeError(f"An answer was broken off: {problem.sentence}")
 
 
 async def send_problem(send: Send, problem: Problem) -> None:
@@ -116,34 +187,34 @@ async def send_problem(send: Send, problem: Problem) -> None:
 class _Outgoing:
     """Adds the headers to an answer and remembers its status."""
 
-    def __init__(
-        self,
-        send: Send,
-        headers: list[tuple[bytes, bytes]],
-        identity: Callable[[], tuple[str, str]],
-        spent: dict[str, float],
-    ) -> None:
-        self._send, self._headers, self._identity, self._spent = send, headers, identity, spent
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], spent: dict[str, float]) -> None:
+        self._send, self._headers, self._spent = send, headers, spent
+        self.identity: Callable[[], tuple[str, str]] | None = None
+        self.started: Callable[[], None] = lambda: None
         self.status = 0
+        self.complete = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            model, version = self._identity()
+            self.started()
+            model, version = self.identity() if self.identity is not None else ("", "")
+            names = [(b"x-tophit-model", model.encode()), (b"x-tophit-index", version.encode())] if model else []
             times = ", ".join(f"{name};dur={1000 * seconds:.2f}" for name, seconds in self._spent.items())
             own = {key for key, _ in message.get("headers", ())}
             message["headers"] = [
                 *message.get("headers", ()),
                 *self._headers,
-                (b"x-tophit-model", model.encode()),
-                (b"x-tophit-index", version.encode()),
+                *names,
                 (b"server-timing", times.encode()),
                 *(() if b"cache-control" in own else ((b"cache-control", b"no-store"),)),
             ]
+        else:
+            self.complete = not message.get("more_body", False)
         await self._send(message)
 
 
-def _counted(receive: Receive, headers: dict[str, str], limits: Limits) -> Receive:
+def _counted(receive: Receive, headers: dict[str, str], limits: Limits, arrived_all: Callable[[], None]) -> Receive:
     """Return a receive that stops at the limit, by the header if there is one, else by what arrives."""
     is_form = headers.get("content-type", "").lower().startswith("multipart/form-data")
     most = limits.body_bytes if is_form else limits.json_bytes
@@ -161,6 +232,8 @@ def _counted(receive: Receive, headers: dict[str, str], limits: Limits) -> Recei
         arrived += len(message.get("body", b""))
         if arrived > most:
             raise too_large
+        if not message.get("more_body", False):
+            arrived_all()
         return message
 
     return counted

@@ -6,14 +6,16 @@ Each is made in one pass over the index, in a thread. The map is also kept on di
 import functools
 import hashlib
 import os
+import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tophit.data.item_rows import deepest_folder
 from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.worst import worst_queries
 from tophit.figures.maps import coordinates
@@ -78,11 +80,24 @@ class Survey:
     sample: list[str]
 
 
-def survey(items: Iterable[Item], count: int) -> Survey:
-    """Learn what an index holds, in one pass over its items."""
+def gently(items: Iterable[Item], batch: int) -> Iterator[Item]:
+    """Iterate in the background: after each batch, leave the index to searches for three times as long as it took.
+
+    Who takes a lock again at once does not let those in who wait for it.
+    """
+    start = time.perf_counter()
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % batch == 0:
+            time.sleep(3 * (time.perf_counter() - start))
+            start = time.perf_counter()
+
+
+def survey(items: Iterable[Item], count: int, uploads: Path) -> Survey:
+    """Learn what an index holds, in one pass over its items; pictures in the folder of uploads tell no folder."""
     fields: dict[str, FieldFacts] = {}
     sample: list[str] = []
-    root: str | None = None
+    folders: set[str] = set()
     step = max(1, count // _SAMPLE)
     number = 0
     for number, item in enumerate(items, 1):
@@ -92,11 +107,11 @@ def survey(items: Iterable[Item], count: int) -> Survey:
             if name in fields or len(fields) < MOST_FIELDS:
                 fields.setdefault(name, FieldFacts(name)).add(value)
         path = item.metadata.get("path")
-        if isinstance(path, str) and os.path.isabs(path):
-            folder = os.path.dirname(path)
-            root = folder if root is None else os.path.commonpath([root, folder])
+        if isinstance(path, str) and os.path.isabs(path) and (folder := os.path.dirname(path)) != str(uploads):
+            folders.add(folder)
         if (number - 1) % step == step // 2 and len(sample) < _SAMPLE:
             sample.append(item.id)
+    root = deepest_folder(folders)
     return Survey(number, dict(sorted(fields.items())), None if root is None else Path(root), sample)
 
 

@@ -1,54 +1,69 @@
 """Changes to the index over HTTP: new items by picture or vector, and deletions."""
 
-import asyncio
 from collections.abc import Sequence
+from typing import Any
 
-from tophit.serve.decode_pool import KEPT_SIDE
-from tophit.serve.guard import stage
+import numpy as np
+
+from tophit.errors import UsageError
+from tophit.serve.guard import Caller, stage
 from tophit.serve.library import Library
-from tophit.serve.problems import Problem
+from tophit.serve.problems import Problem, is_full
 from tophit.serve.requests import DeleteRequest, UpsertRequest
 from tophit.serve.served_pictures import store_picture
 
 
-async def upsert_items(library: Library, request: UpsertRequest, files: Sequence[bytes]) -> int:
+async def upsert_items(library: Library, request: UpsertRequest, files: Sequence[bytes], caller: Caller) -> int:
     """Write items durably and return how many. Pictures are re-encoded and stored under random names."""
     request.check(library.limits, len(files))
     model = library.first
-    ids = [library.inner_id(item.id) for item in request.items]
     metadata = [dict(item.metadata) for item in request.items]
+    pictures: list[bytes] = []
     if not files:
         vectors = model.unit_vectors([item.vector or [] for item in request.items])
     else:
         with stage("decode"):
-            decoded = await asyncio.gather(
-                *(library.pool.pictures(d, webp=KEPT_SIDE, name=f"file {n}") for n, d in enumerate(files, 1))
-            )
+            decoded = await library.pool.all_pictures(files)
         with stage("embed"):
             vectors = await model.batcher.embed([each.pictures[0] for each in decoded])
-        folder = library.own_folder / "images"
-        for fields, each in zip(metadata, decoded, strict=True):
-            fields["path"] = str((await model.call(store_picture, folder, each.webp)).absolute())
+        pictures = [each.webp for each in decoded]
+    names = [item.id for item in request.items]
     with stage("search"):
+        return await library.change("upsert", caller, names, _write(library, names, vectors, metadata, pictures))
+
+
+async def delete_items(library: Library, request: DeleteRequest, caller: Caller) -> int:
+    """Remove items durably and return how many there were."""
+    request.check(library.limits)
+    with stage("search"):
+        return await library.change("delete", caller, request.ids, _delete(library, request.ids))
+
+
+async def _write(
+    library: Library, names: list[str], vectors: np.ndarray, metadata: list[dict[str, Any]], pictures: list[bytes]
+) -> int:
+    model, folder = library.first, library.own_folder / "images"
+    try:
+        for fields, webp in zip(metadata, pictures, strict=False):  # none with vectors
+            fields["path"] = str((await model.call(store_picture, folder, webp)).absolute())
+        ids = await library.inner_ids(names)
         before = await model.call(model.index.get, ids)
-        try:
-            await model.upsert(ids, vectors, metadata)
-        except BaseException:
-            _forget(library, metadata)
-            raise
-    _forget(library, [item.metadata for item in before if item is not None])
+        await model.upsert(ids, vectors, metadata)
+    except Exception as error:
+        model.failed(error)
+        if isinstance(error, UsageError) or is_full(error):  # else it is unknown whether the items are there
+            await model.call(_forget, library, metadata)
+        raise
+    await model.call(_forget, library, [item.metadata for item in before if item is not None])
     return len(set(ids))
 
 
-async def delete_items(library: Library, request: DeleteRequest) -> int:
-    """Remove items durably and return how many there were."""
-    request.check(library.limits)
+async def _delete(library: Library, names: list[str]) -> int:
     model = library.first
-    ids = [name for each in request.ids for name in dict.fromkeys((each, library.inner_id(each)))]
-    with stage("search"):
-        before = await model.call(model.index.get, ids)
-        gone = await model.delete(ids)
-    _forget(library, [item.metadata for item in before if item is not None])
+    ids = list(dict.fromkeys(one for name in names for one in library.names.possible(name)))
+    before = await model.call(model.index.get, ids)
+    gone = await model.delete(ids)
+    await model.call(_forget, library, [item.metadata for item in before if item is not None])
     return gone
 
 

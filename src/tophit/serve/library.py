@@ -1,30 +1,35 @@
 """What a server answers from: a model and its index, perhaps a second one of each, and their pictures."""
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tophit.cancelling import Cancelled
 from tophit.errors import UsageError
 from tophit.search.backend import Item
 from tophit.search.field_values import unknown_field
+from tophit.search.versions import read_versions
+from tophit.serve.audit import AuditLog
 from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
-from tophit.serve.guard import stages
-from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, make_map, survey
+from tophit.serve.guard import Caller, stages
+from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, gently, make_map, survey
+from tophit.serve.item_names import ItemNames
 from tophit.serve.metrics import Metrics
-from tophit.serve.problems import Problem, log
+from tophit.serve.problems import Problem, log, stopping, too_busy
 from tophit.serve.requests import RESERVED
-from tophit.serve.served_model import ServedModel
-from tophit.serve.served_pictures import Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.served_model import ServedModel, in_daemon
+from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.shared_metrics import added_up, publish
 
 _OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
 _REMAKE_SECONDS = 60.0
+_BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -57,9 +62,20 @@ class Library:
         self.key = kept_key(self.own_folder / "key")
         least = max(model.catalogue.embedder.preprocessing.least_side for model in self.models)
         self.pool = DecodePool(self.limits, least)
-        self.uploads = Uploads(self.limits.uploads)
+        shared = config.shared
+        self.uploads = (
+            Uploads(self.limits.uploads)
+            if shared is None
+            else SharedUploads(self.limits.uploads, shared.folder / "uploads")
+        )
         self.thumbnails = Thumbnails(self.pool, self.roots)
-        self.survey = Survey(len(self.first.index), {}, None, [])
+        self.names = ItemNames(self.key)
+        self.audit = AuditLog(config.audit_log or self.own_folder / "audit.jsonl")
+        self.survey = Survey(self.first.count, {}, None, [])
+        self._changes: set[asyncio.Task[int]] = set()
+        self._turn_to_change = asyncio.Lock()
+        self.large = asyncio.Semaphore(1)
+        """The turn of searches with many results."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._jobs: dict[str, asyncio.Task[Any]] = {}
         self._kept: dict[str, _Kept] = {}
@@ -76,21 +92,23 @@ class Library:
 
     def roots(self) -> list[Path]:
         """Return the folders inside which pictures are served."""
-        root = self.config.images or self.survey.root
-        return [self.own_folder / "images", *([root] if root is not None else [])]
+        return [self.own_folder / "images", *([self.names.root] if self.names.root is not None else [])]
 
     async def start(self) -> None:
         """Learn what the index holds and start watching it."""
         await self._look()
+        self._publish_metrics()
         task = asyncio.create_task(self._watch())
         self._tasks.add(task)
 
     async def close(self) -> None:
-        """Stop watching, end the processes, flush and close the indexes."""
+        """Stop watching, end the processes, finish the changes and close the indexes."""
+        self.stopping = True
         for task in [*self._tasks, *self._jobs.values()]:
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+        await asyncio.gather(*self._changes, return_exceptions=True)
         await self.pool.close()
         await asyncio.to_thread(self._close_models)
 
@@ -100,11 +118,17 @@ class Library:
             model.close()
 
     async def _look(self) -> None:
-        """Survey the index; the folder of the images stays what it was at the start."""
-        version = self.first.version
-        made = await self.first.call(lambda: survey(self.first.index.items(), len(self.first.index)))
-        if self._surveyed:
-            made.root = self.survey.root
+        """Survey the index. The folder of the images is set once.
+
+        The catalogue knows it since the index was made; of an older one it is the deepest that holds all images.
+        """
+        version, uploads = self.first.version, (self.own_folder / "images").absolute()
+        items = self.first.index.items(_BATCH)
+        some = gently(items, _BATCH) if self._surveyed else items  # at the start nobody waits yet
+        made = await self.first.call(lambda: survey(some, self.first.count, uploads))
+        if not self._surveyed:
+            kept = read_versions(self.config.folder).images
+            self.names.root = self.config.images or (made.root if kept is None else Path(kept))
         self.survey, self._surveyed = made, version
 
     async def _watch(self) -> None:
@@ -114,36 +138,55 @@ class Library:
             try:
                 for model in self.models:
                     await model.refresh()
+                await self.first.recover()
+                self._publish_metrics()
                 if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
                     looked = time.monotonic()  # not for every write: a pass over a large index takes long
                     await self._look()
             except Exception:  # go on watching, whatever happened
                 log.exception("the index can't be surveyed")
 
-    def public_id(self, item_id: str) -> str:
-        """Return an item's id as clients see it: a path without the folder of the images."""
-        root = self.config.images or self.survey.root
-        if root is not None and item_id.startswith(f"{root}{os.sep}"):
-            return item_id[len(str(root)) + 1 :]
-        return item_id
-
-    def inner_id(self, name: str) -> str:
-        """Return the id under which a client's item is stored: the same, or the path that it abbreviates."""
-        root = self.config.images or self.survey.root
-        return f"{root}{os.sep}{name}" if root is not None and (root / name).is_file() else name
-
     async def items(self, model: ServedModel, ids: Sequence[str]) -> list[Item]:
         """Return the items that a client names, or raise a Problem for one that is not in the index."""
-        root = self.config.images or self.survey.root
-        long = [f"{root}{os.sep}{name}" if root is not None else name for name in ids]
-        found = await model.call(model.index.get, [*ids, *long])
+        possible = [self.names.possible(name) for name in ids]
+        found = iter(await model.call(model.index.get, [one for some in possible for one in some]))
         chosen: list[Item] = []
-        for name, one, other in zip(ids, found[: len(ids)], found[len(ids) :], strict=True):
-            item = one or other
+        for name, some in zip(ids, possible, strict=True):
+            item = next((each for each in [next(found) for _ in some] if each is not None), None)
             if item is None:
                 raise Problem(404, f"The index has no item '{name}'.")
             chosen.append(item)
         return chosen
+
+    async def inner_ids(self, names: Sequence[str]) -> list[str]:
+        """Return the ids under which items are stored that a client names; a new one is stored under its name."""
+        possible = [self.names.possible(name) for name in names]
+        found = await self.first.call(self.first.index.get, [one for some in possible for one in some])
+        known = {item.id for item in found if item is not None}
+        return [next((one for one in some if one in known), some[0]) for some in possible]
+
+    async def change(self, what: str, caller: Caller, ids: Sequence[str], work: Coroutine[Any, Any, int]) -> int:
+        """Carry out a change to its end, even if its client has gone meanwhile, and note it in the audit log."""
+        if len(self._changes) >= self.limits.queue:
+            work.close()
+            raise too_busy()
+        task = asyncio.create_task(self._audited(what, caller, ids, work))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    async def _audited(self, what: str, caller: Caller, ids: Sequence[str], work: Coroutine[Any, Any, int]) -> int:
+        outcome = "ended"
+        try:
+            async with self._turn_to_change:
+                count = await work
+            outcome = f"done: {count}"
+            return count
+        except Exception as error:
+            outcome = f"failed: {error}"
+            raise
+        finally:
+            await self.first.call(self.audit.write, caller.name, caller.client, what, ids, outcome)
 
     def check_fields(self, where: Mapping[str, Any] | None) -> None:
         """Raise if a filter names a field that no item has, as far as the survey of the index is up to date."""
@@ -157,7 +200,7 @@ class Library:
         shown = {name: value for name, value in metadata.items() if name not in RESERVED}
         address = f"/thumbnails/{seal(self.key, item_id)}" if "path" in metadata else None
         return {
-            "id": self.public_id(item_id),
+            "id": self.names.public(item_id, metadata),
             "label": None if (label := metadata.get("label")) is None else str(label),
             "metadata": shown,
             "thumbnail": address,
@@ -208,7 +251,9 @@ class Library:
     async def _make(self, name: str, make: Callable[[], Any]) -> None:
         version = self.first.version
         try:
-            self._kept[name] = _Kept(version, await asyncio.to_thread(make), time.monotonic())
+            self._kept[name] = _Kept(version, await in_daemon(make), time.monotonic())
+        except Cancelled:
+            raise stopping() from None
         except Exception as error:
             log.exception("the %s can't be made", name)
             raise Problem(
@@ -217,11 +262,21 @@ class Library:
         finally:
             del self._jobs[name]
 
+    def metrics_text(self) -> bytes:
+        """Return the counts in Prometheus' text format; those of all processes where there are several."""
+        if self.config.shared is None:
+            return self.metrics.text(self.first.count)
+        return added_up(self.config.shared.folder)
+
+    def _publish_metrics(self) -> None:
+        if self.config.shared is not None:
+            publish(self.config.shared.folder, self.config.shared.number, self.metrics.text(self.first.count))
+
     def about(self) -> dict[str, Any]:
         """Return what a page needs to know before the first search."""
         return {
             "name": self.first.name,
-            "items": len(self.first.index),
+            "items": self.first.count,
             "dim": self.first.index.dim,
             "against": self.second.name if self.second else None,
             "run": self.run,

@@ -1,5 +1,7 @@
 """Counts and times for Prometheus."""
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from tophit.progress import resident_bytes
@@ -23,6 +25,11 @@ class Metrics:
         self._items = Gauge("tophit_items", "Items in the index.", registry=own)
         self._memory = Gauge("tophit_memory_bytes", "Resident memory of the process.", registry=own)
         self._memory.set_function(resident_bytes)
+        self._connections = Gauge("tophit_connections", "Open connections.", registry=own)
+
+    def count_connections(self, count: Callable[[], int]) -> None:
+        """Learn from where the number of open connections is known."""
+        self._connections.set_function(count)
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count an answered request; ``route`` is the pattern of its path, so that there are few of them."""

@@ -9,6 +9,7 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from tophit.data.manifest import FEATURE_FILE
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
 from tophit.search.filters import parse_filter
 from tophit.search.query import ItemId, Query, Wording
@@ -16,10 +17,12 @@ from tophit.serve.config import Limits
 from tophit.serve.decode_pool import FractionBox
 from tophit.serve.problems import Problem
 
-RESERVED = ("path", "box")
+RESERVED = ("path", "box", FEATURE_FILE)
 """Metadata that says where a picture is: never shown, filtered by, or accepted from a client."""
 Kind = TypeVar("Kind", bound="_Request")
 Id = Annotated[str, Field(min_length=1, max_length=1024)]
+GivenId = Annotated[str, Field(min_length=1, max_length=1600)]
+"""An id as an answer gave it: encrypted, it is longer."""
 
 
 _WORDING = Wording("", "files, ids, uploads, vectors", "one file, upload or id")
@@ -57,7 +60,7 @@ class _Request(BaseModel):
 class SearchRequest(_Request):
     """What to search by, and how. Ids, uploads, vectors and files are a query each, or one query ``together``."""
 
-    ids: list[Id] = Field([], description="Items of the index; none finds itself.", examples=[["cats/1.jpg"]])
+    ids: list[GivenId] = Field([], description="Items of the index; none finds itself.", examples=[["cats/1.jpg"]])
     uploads: list[Id] = Field([], description="Pictures of earlier searches, by the name that the answer gave them.")
     vectors: list[list[float]] = Field([], description="Vectors of this model.")
     box: FractionBox | None = Field(
@@ -66,8 +69,8 @@ class SearchRequest(_Request):
         "picture's sides.",
         examples=[[0.1, 0.2, 0.6, 0.9]],
     )
-    like: list[Id] = Field([], description="More like these items. Makes one query of everything.")
-    unlike: list[Id] = Field([], description="Less like these items.")
+    like: list[GivenId] = Field([], description="More like these items. Makes one query of everything.")
+    unlike: list[GivenId] = Field([], description="Less like these items.")
     together: bool = Field(False, description="Make one query of everything.")
     k: int = Field(10, ge=1, description="How many results.")
     where: dict[str, Any] | None = Field(
@@ -112,7 +115,7 @@ class SearchRequest(_Request):
             raise Problem(422, f"More than {limits.vectors} ids and vectors are too many for one request.")
         if self.k > limits.k:
             raise Problem(422, f"k is at most {limits.k}, not {self.k}.")
-        for condition in parse_filter(self.where):
+        for condition in parse_filter(self.where, limits.values):
             if condition.field in RESERVED:  # else paths could be guessed letter by letter
                 raise Problem(422, f"filter.{condition.field}: this field is reserved for the server.")
         widest = max([self.k, *map(_width, query.rerank)])
@@ -121,6 +124,13 @@ class SearchRequest(_Request):
         count = 1 if query.is_combined else len(query.examples)
         if count * widest > limits.results:
             raise Problem(422, f"{count} queries of {widest} results are more than {limits.results:,} in all.")
+        reordered = max([_candidates(step, self.k) for step in query.rerank], default=0)
+        if (pairs := count * reordered**2) > limits.pairs:
+            raise Problem(
+                422,
+                f"Re-ranking {count} queries of {reordered} candidates compares {pairs:,} pairs; at most "
+                f"{limits.pairs:,} are allowed.",
+            )
         return query
 
 
@@ -155,7 +165,7 @@ class UpsertRequest(_Request):
 class DeleteRequest(_Request):
     """Items to remove."""
 
-    ids: list[Id] = Field(min_length=1, examples=[["shoes/17"]])
+    ids: list[GivenId] = Field(min_length=1, examples=[["shoes/17"]])
 
     def check(self, limits: Limits) -> None:
         """Refuse too many ids."""
@@ -220,6 +230,10 @@ def body_schema(kind: type[BaseModel], field: str | None, examples: dict[str, An
         form = {"type": "object", "properties": properties, "required": ["files"]}
         content["multipart/form-data"] = {"schema": form}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _candidates(step: Reranking, k: int) -> int:
+    return max(step.candidates, k) if isinstance(step, KReciprocal) else 0
 
 
 def _width(step: Reranking) -> int:

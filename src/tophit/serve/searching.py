@@ -1,22 +1,25 @@
 """From a request to an answer: examples to vectors, vectors to results, and two models' results side by side."""
 
-import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from tophit.cancelling import check_cancelled
 from tophit.evaluation.changes import rank_changes
 from tophit.search.query import Box, ItemId, Resolved, answer
-from tophit.serve.decode_pool import KEPT_SIDE
 from tophit.serve.guard import stage
 from tophit.serve.library import Library
 from tophit.serve.problems import Problem
 from tophit.serve.requests import SearchRequest, SentFile, SentVector, UploadName, WebQuery
 from tophit.serve.served_model import ServedModel
+from tophit.serve.served_pictures import box_of
 
 Plain = dict[str, Any]
+_LARGE = 5000
+"""Results of searches that wait for each other, so that small ones need not wait for them, nor memory hold many."""
 
 
 @dataclass
@@ -75,7 +78,7 @@ async def _examples(library: Library, query: WebQuery, models: Sequence[ServedMo
     files = [each for each in query.examples if isinstance(each, SentFile)]
     ids = [each.id for each in query.examples if isinstance(each, ItemId)]
     with stage("decode"):
-        found = await asyncio.gather(*(_from_file(library, file, query.box) for file in files))
+        found = await _from_files(library, files, query.box)
         for each in query.examples:
             if isinstance(each, UploadName):
                 found.append(await _from_upload(library, each.name, query.box, models))
@@ -99,10 +102,10 @@ async def _examples(library: Library, query: WebQuery, models: Sequence[ServedMo
     return [*found, *(_Example({"kind": "vector"}, vectors={library.first.model: row}) for row in rows)]
 
 
-async def _from_file(library: Library, file: SentFile, box: Box | None) -> _Example:
+async def _from_files(library: Library, files: Sequence[SentFile], box: Box | None) -> list[_Example]:
     boxes = [None] if box is None else [None, box]  # the whole picture is kept in any case
-    decoded = await library.pool.pictures(file.data, boxes, webp=KEPT_SIDE, name=file.name)
-    return _Example({"kind": "upload", "webp": decoded.webp}, decoded.pictures[-1])
+    decoded = await library.pool.all_pictures([file.data for file in files], boxes)
+    return [_Example({"kind": "upload", "webp": each.webp}, each.pictures[-1]) for each in decoded]
 
 
 async def _from_upload(library: Library, name: str, box: Box | None, models: Sequence[ServedModel]) -> _Example:
@@ -117,8 +120,9 @@ async def _from_upload(library: Library, name: str, box: Box | None, models: Seq
 async def _from_box(library: Library, name: str, box: Box) -> _Example:
     """Return a part of an item's picture."""
     item = (await library.items(library.first, [name]))[0]
-    data = await library.thumbnails.read(item.metadata)
-    decoded = await library.pool.pictures(data, [box], within=item.metadata.get("box"), name="the picture")
+    async with library.thumbnails.turns:
+        data, within = await library.thumbnails.read(item.metadata), box_of(item.metadata)
+        decoded = await library.pool.pictures(data, [box], within=within, name="the picture")
     return _Example({"kind": "item", **library.plain_item(item.id, item.metadata)}, decoded.pictures[0])
 
 
@@ -146,12 +150,15 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
         whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
         shown = [{**(shown[0] if shown else {}), **whole}]
     parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
+    large = len(shown) * query.k > _LARGE
     with stage("search"):
-        found = await model.call(answer, model.index, query, *parts)
-    return [{"query": one, "results": _plain(library, hits)} for one, hits in zip(shown, found, strict=True)]
+        async with library.large if large else nullcontext():
+            found = await model.call(lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts)])
+    return [{"query": one, "results": hits} for one, hits in zip(shown, found, strict=True)]
 
 
 def _plain(library: Library, hits: Sequence[Any]) -> list[Plain]:
+    check_cancelled()
     return [
         {"rank": hit.rank, "score": round(hit.score, 6), **library.plain_item(hit.id, hit.metadata)} for hit in hits
     ]

@@ -70,10 +70,23 @@ def _declared(route: Any) -> Need | None:
 
 
 @dataclass(frozen=True)
-class Access:
-    """Digests of the tokens by scope, whether reading needs one, and the host names that are accepted."""
+class Token:
+    """What is kept of a token: its scope, digest, the name of who holds it, and how many requests a second it may make.
 
-    tokens: tuple[tuple[str, bytes], ...] = ()
+    Without a name it is called by its scope and the start of its digest.
+    """
+
+    scope: str
+    digest: bytes
+    name: str
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """The tokens, whether reading needs one, and the host names that are accepted."""
+
+    tokens: tuple[Token, ...] = ()
     reading_is_open: bool = True
     hosts: tuple[str, ...] = _LOOPBACK_NAMES
     any_address: bool = False
@@ -82,27 +95,28 @@ class Access:
     @property
     def has_admin(self) -> bool:
         """Whether anyone may write."""
-        return any(scope == "admin" for scope, _ in self.tokens)
+        return any(token.scope == "admin" for token in self.tokens)
 
-    def scopes(self, token: str) -> set[str]:
-        """Return what a token allows; every token is compared, each in constant time."""
-        digest = hashlib.sha256(token.encode(errors="replace")).digest()
-        held = {scope for scope, known in self.tokens if hmac.compare_digest(digest, known)}
-        return held | {"read"} if held else held
+    def find(self, given: str) -> Token | None:
+        """Return the token that someone gave, if it is known; every token is compared, each in constant time."""
+        digest = hashlib.sha256(given.encode(errors="replace")).digest()
+        found = [token for token in self.tokens if hmac.compare_digest(digest, token.digest)]
+        return max(found, key=lambda token: token.scope == "admin", default=None)
 
-    def check(self, scope: Scope, headers: dict[str, str]) -> None:
-        """Raise a Problem unless the request's headers allow a scope."""
-        if scope == "public" or (scope == "read" and self.reading_is_open):
-            return
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        given = token.strip() if kind.lower() == "bearer" else ""
-        if not given and scope == "read":  # a cookie reads, but never writes
+    def check(self, scope: Scope, headers: dict[str, str]) -> Token | None:
+        """Return the token in a request's headers, if any; raise a Problem unless they allow a scope."""
+        kind, _, text = headers.get("authorization", "").partition(" ")
+        given = text.strip() if kind.lower() == "bearer" else ""
+        if not given and scope != "admin":  # a cookie reads, but never writes
             given = cookie_token(headers.get("cookie", ""))
-        if scope in (held := self.scopes(given) if given else set()):
-            return
+        token = self.find(given) if given else None
+        if scope == "public" or (scope == "read" and (self.reading_is_open or token)):
+            return token
+        if token is not None and token.scope == "admin":
+            return token
         if scope == "admin" and not self.has_admin:
             raise Problem(403, "This server accepts no changes: it was started without an admin token.")
-        if held:
+        if token is not None:
             raise Problem(403, "This token is for reading only; changes need an admin token.")
         if given:
             raise Problem(401, "This token is not valid.", {"WWW-Authenticate": 'Bearer error="invalid_token"'})
@@ -128,34 +142,53 @@ def make_access(host: str, token_file: Path | None, allow_hosts: Iterable[str] =
             f"Others can reach {host}: give --token-file, a file with lines like 'read TOKEN' and 'admin TOKEN', each "
             f"token of {_LEAST_BYTES} bytes or more; or stay on 127.0.0.1."
         )
-    reading_is_open = loopback and not any(scope == "read" for scope, _ in tokens)
+    reading_is_open = loopback and not any(token.scope == "read" for token in tokens)
     everywhere = host in ("0.0.0.0", "::", "")
     hosts = {*_LOOPBACK_NAMES, *(name.lower() for name in allow_hosts)} | (set() if everywhere else {host.lower()})
     return Access(tokens, reading_is_open, tuple(sorted(hosts)), everywhere)
 
 
-def read_tokens(path: Path) -> tuple[tuple[str, bytes], ...]:
-    """Read a file of tokens, one ``read TOKEN`` or ``admin TOKEN`` per line, and keep only their digests."""
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """Read a file of tokens and keep only their digests.
+
+    A line is ``read TOKEN`` or ``admin TOKEN``, then a name and a rate such as ``20/s`` if wanted.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The token file {path} can't be read: {error}.") from None
-    tokens: list[tuple[str, bytes]] = []
+    tokens: list[Token] = []
     for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 2 or words[0] not in _SCOPES:
-            raise UsageError(f"{path}, line {number}: expected 'read TOKEN' or 'admin TOKEN'.")
+        if not 2 <= len(words) <= 4 or words[0] not in _SCOPES:
+            raise UsageError(
+                f"{path}, line {number}: expected 'read TOKEN' or 'admin TOKEN', then a name and a rate like 20/s if "
+                "wanted."
+            )
         if len(words[1].encode()) < _LEAST_BYTES:
             raise UsageError(
                 f"{path}, line {number}: the token has {len(words[1].encode())} bytes; it needs {_LEAST_BYTES}. "
                 'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
             )
-        tokens.append((words[0], hashlib.sha256(words[1].encode()).digest()))
+        tokens.append(_token(words, f"{path}, line {number}"))
     if not tokens:
         raise UsageError(f"The token file {path} holds no token.")
     return tuple(tokens)
+
+
+def _token(words: list[str], where: str) -> Token:
+    """Read a line's words: scope, token, and a name and a rate in any order."""
+    digest = hashlib.sha256(words[1].encode()).digest()
+    rates = [word for word in words[2:] if word.endswith("/s")]
+    names = [word for word in words[2:] if not word.endswith("/s")]
+    if len(rates) > 1 or len(names) > 1 or (rates and not re.fullmatch(r"[0-9]*\.?[0-9]+/s", rates[0])):
+        raise UsageError(f"{where}: after the token come a name and a rate like 20/s, one of each.")
+    rate = float(rates[0].removesuffix("/s")) if rates else None
+    if rate == 0:
+        raise UsageError(f"{where}: a rate is above 0.")
+    return Token(words[0], digest, names[0] if names else f"{words[0]}-{digest.hex()[:8]}", rate)
 
 
 def is_loopback(host: str) -> bool:

@@ -1,15 +1,19 @@
 """A model and its index, as a server uses them: opened, named, embedding in batches."""
 
 import asyncio
-import functools
+import os
+import tempfile
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tophit.errors import TophitError
+from tophit.cancelling import cancellable, check_cancelled
+from tophit.errors import TophitError, UsageError
 from tophit.search.backend import SelfChecking
 from tophit.search.catalogue import Catalogue, open_catalogue
 from tophit.search.prepare import unit_vectors
@@ -17,9 +21,11 @@ from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
 from tophit.serve.config import Limits
 from tophit.serve.metrics import Metrics
-from tophit.serve.problems import Problem
+from tophit.serve.problems import Problem, is_full
 
 _THREADS = 4
+VIEW_THREAD = "view"
+_ROOM_BYTES = 1_000_000
 Result = TypeVar("Result")
 
 
@@ -43,24 +49,55 @@ class ServedModel:
             metrics.forward_pass,
         )
         self._threads = ThreadPoolExecutor(_THREADS, "search")
-        self.version = self._read_version()
+        self.version, self.count, self.trouble = "", 0, ""
+        self._read_facts()
         self._seen = self._signature()
 
     async def call(self, work: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Run something slow in a thread."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, functools.partial(work, *arguments, **options))
+        """Run something slow in a thread. When nobody waits for it any more, it stops at its next step."""
+        given_up = threading.Event()
+
+        def run() -> Result:
+            with cancellable(given_up):
+                check_cancelled()
+                return work(*arguments, **options)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+        except asyncio.CancelledError:
+            given_up.set()
+            raise
 
     async def upsert(self, ids: list[str], vectors: Any, metadata: list[dict[str, Any]]) -> None:
         """Write items durably."""
-        await self.call(self.index.upsert, ids, vectors, metadata)
-        self.version = await self.call(self._read_version)
+        await self._write(self.index.upsert, ids, vectors, metadata)
 
     async def delete(self, ids: list[str]) -> int:
         """Remove items durably and return how many there were."""
-        gone = await self.call(self.index.delete, ids)
-        self.version = await self.call(self._read_version)
-        return gone
+        return await self._write(self.index.delete, ids)
+
+    async def _write(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        try:
+            done = await self.call(work, *arguments)
+        except Exception as error:
+            self.failed(error)
+            raise
+        self.trouble = ""
+        await self.call(self._read_facts)
+        return done
+
+    def failed(self, error: BaseException) -> None:
+        """Note that a write failed, unless the client asked for something wrong."""
+        if not isinstance(error, UsageError | Problem | asyncio.CancelledError):
+            self.trouble = "the disk is full" if is_full(error) else "the server's log says why"
+
+    async def recover(self) -> None:
+        """After a failed write, see whether the next one can succeed."""
+        backend = self.index.backend
+        if not self.trouble or not await self.call(_can_write, self.folder):
+            return
+        still = await self.call(backend.recover) if isinstance(backend, SelfChecking) else ""
+        self.trouble = "the index must be opened again" if still else ""
 
     def unit_vectors(self, vectors: list[list[float]]) -> np.ndarray:
         """Return a client's vectors (n, dim) as unit vectors, or explain what is wrong with them."""
@@ -80,7 +117,7 @@ class ServedModel:
         except TophitError:
             return False  # in the middle of a change: try again later
         self._seen = seen
-        self.version = await self.call(self._read_version)
+        await self.call(self._read_facts)
         return changed
 
     def close(self) -> None:
@@ -104,8 +141,49 @@ class ServedModel:
                 found.append((path.name, facts.st_size, facts.st_mtime_ns))
         return tuple(found)
 
-    def _read_version(self) -> str:
-        """Return the catalogue's version and the marks of a backend that counts its changes."""
+    def _read_facts(self) -> None:
+        """Learn the number of items, and the version: the catalogue's and the marks of a backend that counts changes.
+
+        They are kept, so that nobody waits for the index to be told them.
+        """
         backend = self.index.backend
         marks = backend.mark() if isinstance(backend, SelfChecking) else ()
-        return ".".join([self._version_name or "v0", *map(str, marks)])
+        self.count = len(self.index)
+        self.version = ".".join([self._version_name or "v0", *map(str, marks)])
+
+
+async def in_daemon(work: Callable[[], Result]) -> Result:
+    """Run something that takes minutes in a thread that a stopping server does not wait for."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+    given_up = threading.Event()
+
+    def tell(call: Callable[..., None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(lambda: future.done() or call(value))
+
+    def run() -> None:
+        try:
+            with cancellable(given_up):
+                tell(future.set_result, work())
+        except BaseException as error:
+            tell(future.set_exception, error)
+
+    threading.Thread(target=run, daemon=True, name=VIEW_THREAD).start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        given_up.set()
+        raise
+
+
+def _can_write(folder: Path) -> bool:
+    """Return whether some room is left in a folder."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(_ROOM_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        return False
+    return True

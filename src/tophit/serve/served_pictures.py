@@ -7,7 +7,9 @@ table, and stays the same as long as the key is kept.
 import asyncio
 import base64
 import functools
+import math
 import os
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -19,13 +21,16 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
+from tophit.data.item_rows import as_box
 from tophit.files import replace_file
+from tophit.images.decode import Box
 from tophit.serve.decode_pool import DecodePool
 from tophit.serve.problems import Problem
 
 SIZES = (160, 320, 1024)
 _CACHE_BYTES = 64_000_000
 _MOST_FILE_BYTES = 200_000_000
+_FILES_AT_ONCE = 4
 _KEY_BYTES = 32
 _MOST_NAME = 4096
 _cipher = functools.lru_cache(maxsize=4)(AESSIV)
@@ -94,6 +99,34 @@ class Uploads:
         return self._kept[name]
 
 
+class SharedUploads(Uploads):
+    """The same in a folder, for several processes."""
+
+    def __init__(self, most: int, folder: Path) -> None:
+        super().__init__(most)
+        self._folder = folder
+
+    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+        """Keep a picture, and drop the oldest one if there are too many."""
+        upload = Upload(secrets.token_urlsafe(16), webp, vectors)
+        with replace_file(self._folder / f"{upload.name}.npz") as temporary:
+            arrays: dict[str, Any] = {f"of {model}": vector for model, vector in vectors.items()}
+            np.savez(temporary, webp=np.frombuffer(webp, np.uint8), **arrays)
+        kept = sorted(self._folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
+        for path in kept[: -self._most]:
+            path.unlink(missing_ok=True)
+        return upload
+
+    def get(self, name: str) -> Upload:
+        """Return a picture that is still kept."""
+        path = self._folder / f"{name}.npz"
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", name) or not path.is_file():
+            return super().get(name)
+        with np.load(path) as kept:
+            vectors = {key.removeprefix("of "): kept[key] for key in kept.files if key != "webp"}
+            return Upload(name, kept["webp"].tobytes(), vectors)
+
+
 class Thumbnails:
     """Pictures of items, re-encoded; the latest ones are kept in memory."""
 
@@ -102,15 +135,17 @@ class Thumbnails:
         self._roots = roots
         self._cache: OrderedDict[tuple[Any, ...], bytes] = OrderedDict()
         self._bytes = 0
+        self.turns = asyncio.Semaphore(_FILES_AT_ONCE)
+        """Of whole files in memory, to be decoded."""
 
     async def get(self, metadata: dict[str, Any], size: int) -> bytes:
         """Return an item's picture as WebP, its long side at most one of ``SIZES``."""
         path = self.path(metadata)
-        box = metadata.get("box")
-        key = (str(path), tuple(box or ()), size, path.stat().st_mtime_ns)
+        box = box_of(metadata)
+        key = (str(path), box, size, path.stat().st_mtime_ns)
         if key not in self._cache:
-            data = await self.read(metadata)
-            made = await self._pool.thumbnail(data, size, box)
+            async with self.turns:
+                made = await self._pool.thumbnail(await self.read(metadata), size, box)
             if key not in self._cache:
                 self._cache[key] = made
                 self._bytes += len(made)
@@ -138,6 +173,12 @@ class Thumbnails:
         except (OSError, ValueError, RuntimeError):
             raise Problem(404, "This item's picture is missing.") from None
         return path
+
+
+def box_of(metadata: dict[str, Any]) -> Box | None:
+    """Return the part of an item's picture that is the item; a field of that name which is no box means nothing."""
+    box = as_box(metadata.get("box"))
+    return box if box is not None and all(map(math.isfinite, box)) and box[0] < box[2] and box[1] < box[3] else None
 
 
 def store_picture(folder: Path, webp: bytes) -> Path:

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tophit.errors import TophitError
+from tophit.cancelling import check_cancelled, is_cancelled
+from tophit.errors import DiskFull, TophitError
 from tophit.search.filters import Condition
 
 _SCHEMA = """
@@ -29,6 +30,8 @@ CREATE TABLE fields (field TEXT, kind INTEGER, value, key INTEGER, PRIMARY KEY (
 INSERT INTO facts VALUES ('last_key', 0), ('oldest', 0), ('changes', 0);
 """
 _CHUNK = 10_000
+_STEPS_BETWEEN_LOOKS = 100_000
+"""Steps of SQLite's machine, some milliseconds, between looks at whether anybody still waits for a query."""
 _KINDS = {bool: 0, int: 1, float: 1, str: 2}
 """Values are compared within a kind only: true is not 1, and 1 is not the text '1'."""
 
@@ -45,6 +48,16 @@ def item_checksum(item_id: str, metadata: str) -> int:
 
 class WriteFailed(TophitError):
     """A write did not reach the disk; the index is unchanged, unless the error says that this is unknown."""
+
+
+class NoRoom(WriteFailed, DiskFull):
+    """There was no room for a write; the index is unchanged, and the next write may find some."""
+
+
+class CommitUnknown(WriteFailed):
+    """The disk failed while a write was being made durable. ``for_good`` if even reading it again would not tell."""
+
+    for_good = False
 
 
 class Database:
@@ -100,15 +113,23 @@ class Database:
         except BaseException as error:
             self._roll_back()
             if isinstance(error, sqlite3.Error):
-                raise WriteFailed(f"Nothing was written to {self.path}: {error}.") from error
+                raise self._unwritten(error) from error
             raise
         try:
             self.connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
-            raise CommitUnknown(
+            if _is_full(error):  # the mark that ends a write comes last, so it is not there
+                raise self._unwritten(error) from error
+            unknown = CommitUnknown(
                 f"Whether the write to {self.path} is on the disk is unknown ({error}); open the index again to see."
-            ) from error
+            )
+            unknown.for_good = "FSYNC" in getattr(error, "sqlite_errorname", "")
+            raise unknown from error
+
+    def _unwritten(self, error: sqlite3.Error) -> WriteFailed:
+        kind = NoRoom if _is_full(error) else WriteFailed
+        return kind(f"Nothing was written to {self.path}: {error}.")
 
     def _roll_back(self) -> None:
         if self.connection.in_transaction:
@@ -180,8 +201,8 @@ class Database:
         return self.connection.execute(query, (after, most)).fetchall()
 
 
-class CommitUnknown(WriteFailed):
-    """The disk failed while a write was being made durable."""
+def _is_full(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def _connect(path: Path, writable: bool) -> sqlite3.Connection:
@@ -192,6 +213,7 @@ def _connect(path: Path, writable: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False
     )
+    connection.set_progress_handler(is_cancelled, _STEPS_BETWEEN_LOOKS)
     if writable:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -244,18 +266,25 @@ def select(database: Database, where: Sequence[Condition]) -> Selection:
 
 def _matching(database: Database, condition: Condition) -> np.ndarray:
     """Return the keys of the items that meet a condition; of ``ne``, those that do not."""
+    check_cancelled()
     if condition.operator == "in":
-        found = [_compared(database, condition.field, "=", value) for value in condition.value]
-    else:
-        found = [_compared(database, condition.field, _SQL[condition.operator], condition.value)]
-    return np.unique(np.concatenate(found))
-
-
-def _compared(database: Database, field: str, operator: str, value: object) -> np.ndarray:
+        return _any_of(database, condition.field, condition.value)
     rows = database.connection.execute(
-        f"SELECT key FROM fields WHERE field = ? AND kind = ? AND value {operator} ?", (field, kind_of(value), value)
+        f"SELECT key FROM fields WHERE field = ? AND kind = ? AND value {_SQL[condition.operator]} ?",
+        (condition.field, kind_of(condition.value), condition.value),
     )
-    return np.fromiter((row[0] for row in rows), np.int64)
+    return np.unique(_keys(rows))
+
+
+def _any_of(database: Database, field: str, values: Sequence[Any]) -> np.ndarray:
+    """Return the keys of the items whose field has any of these values, by one query for each kind of value."""
+    by_kind: dict[int | None, list[Any]] = {}
+    for value in values:
+        by_kind.setdefault(kind_of(value), []).append(value)
+    query = "SELECT key FROM fields WHERE field = ? AND kind = ? AND value IN (SELECT value FROM json_each(?))"
+    run = database.connection.execute
+    found = [_keys(run(query, (field, kind, json.dumps(some)))) for kind, some in by_kind.items()]
+    return np.unique(np.concatenate(found))
 
 
 def rows_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.registry import register
 from tophit.search.backend import Hit, Item
@@ -28,6 +29,9 @@ from tophit.search.local.state import State, load, remove_leftovers
 SEAL_AT = 50_000
 """This many vectors in the delta become a segment."""
 _QUERIES_AT_ONCE = 1024
+_LEAST_AT_ONCE = 32
+_SCORES_AT_ONCE = 2**27
+"""Scores of one step of an exact search, about a second of work; after each step it can be given up."""
 _SELECTIONS = 32
 
 
@@ -42,6 +46,7 @@ class LocalBackend:
         self._writer_lock = lock
         self._turn = threading.RLock()
         self._failed = self._trouble = ""
+        self._failed_for_good = False
         self._seal_at = SEAL_AT
         self._selections: dict[str, Selection] = {}
         if lock is not None:
@@ -161,9 +166,12 @@ class LocalBackend:
     def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> Found:
         selection = self._select(where)
         found = Found([], [], [])
-        for start in range(0, len(queries), _QUERIES_AT_ONCE):
-            some = queries[start : start + _QUERIES_AT_ONCE]
-            found.extend(nearest(self._state.parts(), some, k, selection, with_keys))
+        parts = self._state.parts()
+        items = sum(part.live_count for part in parts)
+        at_once = max(_LEAST_AT_ONCE, min(_QUERIES_AT_ONCE, _SCORES_AT_ONCE // max(1, items)))
+        for start in range(0, len(queries), at_once):
+            check_cancelled()
+            found.extend(nearest(parts, queries[start : start + at_once], k, selection, with_keys))
         return found
 
     def count(self, where: Sequence[Condition] = ()) -> int:
@@ -202,6 +210,17 @@ class LocalBackend:
             self._reload()
             return self.mark() != before
 
+    def recover(self) -> str:
+        """After a failed write, read from the disk whether it is there; return what still forbids writing.
+
+        After a failed fsync reading would tell nothing: the system may show what never reached the disk.
+        """
+        with self._turn:
+            if self._failed and not self._failed_for_good:
+                self._reload()
+                self._failed = ""
+            return self._failed
+
     def verify(self) -> list[str]:
         """Read everything and return the problems found, one sentence each."""
         with self._turn:
@@ -238,7 +257,7 @@ class LocalBackend:
                 "delta": state.delta.live_count,
                 "dead": state.delta.dead + sum(segment.dead for segment in state.segments),
                 "bytes": sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file()),
-                "trouble": self._trouble,
+                "trouble": self._trouble or self._failed,
             }
 
     def close(self) -> None:
@@ -260,9 +279,11 @@ class LocalBackend:
     def _reading(self) -> Iterator[State]:
         """Let one thread in at a time; turn errors of a damaged database into a sentence."""
         with self._turn:
+            check_cancelled()  # perhaps nobody waits any more after the wait for the turn
             try:
                 yield self._state
             except sqlite3.Error as error:
+                check_cancelled()
                 raise TophitError(f"The index in {self.folder} can't be read: {error}; repair it.") from error
 
     def _select(self, where: Sequence[Condition]) -> Selection | None:
@@ -324,11 +345,11 @@ class LocalBackend:
 
     @contextmanager
     def _writing(self) -> Iterator[State]:
-        """Let one thread write; refuse further writes once it is unknown whether a write reached the disk."""
+        """Let one thread write; after a write whose fate is unknown, only once the disk has told it."""
         with self._turn:
             if self._writer_lock is None:
                 raise UsageError(f"The index in {self.folder} is open for reading; open it with writable=True.")
-            if self._failed:
+            if self.recover():
                 raise TophitError(f"A write failed ({self._failed}); open the index in {self.folder} again.")
             self._selections.clear()
             try:
@@ -337,6 +358,7 @@ class LocalBackend:
                 # After a clean failure disk and memory agree; otherwise memory may lack what is on the disk.
                 if isinstance(error, CommitUnknown) or not isinstance(error, TophitError):
                     self._failed = str(error) or type(error).__name__
+                    self._failed_for_good = isinstance(error, CommitUnknown) and error.for_good
                 raise
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tophit.cancelling import check_cancelled
 from tophit.search.exact import exact_scores
 from tophit.search.local.database import Selection
 
@@ -17,6 +18,8 @@ Part: TypeAlias = "Segment | Delta"
 """Rows with ascending keys, vectors and ids; ``live`` tells which rows are not deleted, None if no row is."""
 _EXTRA = 8
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
+_MOST_TIES = 1_000_000
+"""Candidates that tie, of all queries that are looked at together: an index may hold one picture very often."""
 _FEW = 4
 """Queries up to which plain Python is faster than NumPy."""
 
@@ -75,15 +78,18 @@ def _nearest(
     parts: Sequence[tuple[Part, np.ndarray | None]], queries: np.ndarray, results: _Wanted, extra: int, total: int
 ) -> Found:
     """Collect each part's candidates, order them, and search further where more items tie than were fetched."""
+    check_cancelled()
     wanted = min(results.k + extra, total)
     rows = [part.search(queries, wanted, allowed) for part, allowed in parts]
     scores = [exact_scores(queries, part.vectors, r) for (part, _), r in zip(parts, rows, strict=True)]
     name = _named_singly if len(queries) <= _FEW else _named
     found, ties = name([part for part, _ in parts], rows, scores, results)
     open_ends = [place for place, count in enumerate(ties) if count >= wanted] if results.k < wanted < total else []
-    if open_ends:
-        again = _nearest(parts, queries[open_ends], results, 8 * extra, total)
-        for at, place in enumerate(open_ends):
+    step = max(1, _MOST_TIES // (results.k + 8 * extra))
+    for start in range(0, len(open_ends), step):
+        some = open_ends[start : start + step]
+        again = _nearest(parts, queries[some], results, 8 * extra, total)
+        for at, place in enumerate(some):
             found.put(place, again, at)
     return found
 

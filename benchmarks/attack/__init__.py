@@ -1,0 +1,1 @@
+"""Attacks on a server of one's own; see ``python -m benchmarks.attack --help`` and docs/security.md."""
