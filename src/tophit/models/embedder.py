@@ -19,9 +19,10 @@ from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
+from tophit.models.description import check_network_free, check_size, read_description, without_hub
 from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
-from tophit.models.weights import read_weights
+from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
@@ -241,14 +242,28 @@ def _backbone_weights(names: Iterable[str]) -> set[str]:
     return {name.removeprefix("backbone.") for name in names if name.startswith("backbone.")}
 
 
+def _saved_backbone(name: str, config: dict[str, Any] | None, state: State) -> Backbone:
+    """Build the network that a saved embedder names: not from the network, and not larger than its weights."""
+    check_network_free(name, config)
+    with without_hub():
+        spec = backbone_spec(name, config)
+        if config is not None:
+            with torch.device("meta"):
+                planned = sum(each.numel() for each in spec.build().parameters())
+            if planned > sum(each.numel() for each in state.values()):
+                raise ValueError(f"its configuration has {planned:,} weights, more than its file")
+        return build_backbone(name, "random", spec)
+
+
 def _load_folder(folder: Path) -> Embedder:
     try:
-        fields = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-        if fields["format"] != _FORMAT:
-            raise TophitError(f"{folder} has format {fields['format']}; this version of Tophit reads {_FORMAT}.")
+        fields = read_description(folder / _DESCRIPTION, _FORMAT)
         state = read_weights(str(folder / _WEIGHTS))
-        name = renamed(fields["architecture"]["backbone"], lambda: _backbone_weights(state))
-        backbone = build_backbone(name, "random", backbone_spec(name, fields["architecture"].get("config")))
+        architecture = _ADDED | fields["architecture"]
+        name = renamed(architecture["backbone"], lambda: _backbone_weights(state))
+        backbone = _saved_backbone(name, architecture["config"], state)
+        with torch.device("meta"):
+            check_size(_build_head(backbone.channels, architecture["dim"], architecture["layer_norm"]), state)
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
     except (ValueError, KeyError, TypeError) as error:
