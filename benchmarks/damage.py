@@ -23,7 +23,7 @@ FILTERS: list[dict[str, Any]] = [{"shop": "a"}, {"price": {"gte": 40}}, {"sold":
 
 
 def make_index(folder: Path, crashed: bool) -> None:
-    """Make an index with a segment, an earlier version, deletions and a log; a crashed one was not closed at its end."""
+    """Make an index with a segment, an earlier version, deletions and a log; a crashed one was not closed."""
     made = folder.with_name(f"{folder.name}-made") if crashed else folder
     vectors = np.random.default_rng(0).normal(size=(COUNT, DIM))
     ids = [f"id {i}" for i in range(COUNT)]

@@ -205,6 +205,7 @@ class Database:
                 return
             assert known is not None
             self._list = AcknowledgedList(self.path)
+            self._written = None if known.last.file else here
             if known.whole != known.size:
                 self._list.cut(known.whole)
             if facts["changes"] > known.last.number:
