@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json
 from tophit.models.embedder import load
 from tophit.search.backend import backend_facts, folder_backend
@@ -37,9 +37,17 @@ def verify_catalogue(folder: str | Path) -> list[str]:
     ]
     for name, version in known.versions.items():
         problems += [f"Version {name}: {problem}" for problem in _embedder_problems(folder / name, version)]
-        if backend_facts(version.backend).in_folder:
+        if _in_folder(version):
             problems += [f"Version {name}: {problem}" for problem in verify(folder / version.location)]
+    if known.versions and not problems and not any(_in_folder(version) for version in known.versions.values()):
+        raise UsageError(
+            f"The vectors of {folder} are on a server: there are no files to check; its server takes care of both."
+        )
     return problems
+
+
+def _in_folder(version: Version) -> bool:
+    return backend_facts(version.backend).in_folder
 
 
 def repair_catalogue(folder: str | Path) -> list[str]:
@@ -59,7 +67,7 @@ def repair_catalogue(folder: str | Path) -> list[str]:
         write_versions(folder, known)
         report += [str(error), f"{NAME} was made again from the versions found; {known.current} is active."]
     for name, version in known.versions.items():
-        if backend_facts(version.backend).in_folder:
+        if _in_folder(version):
             report += [f"Version {name}: {line}" for line in Index.repair_folder(folder / version.location)]
         problems = _embedder_problems(folder / name, version)
         report += [f"Version {name}: {problem} It can't be repaired; restore a backup." for problem in problems]
