@@ -9,13 +9,16 @@ import yaml
 
 _MOST_CHARACTERS = 2_000_000
 _MOST_VALUES = 200_000
+_DEEPEST = 50
 
 
 def parse_yaml(text: str) -> Any:
     """Return the value of a YAML text; what is too large, too deep or repeats itself is a ``YAMLError``."""
     if len(text) > _MOST_CHARACTERS:
         raise yaml.YAMLError(f"it has {len(text):,} characters, more than {_MOST_CHARACTERS:,}")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _check_depth(text, kind)
+    loader = kind(text)
     try:
         node = loader.get_single_node()
         if node is None:
@@ -23,10 +26,20 @@ def parse_yaml(text: str) -> Any:
         if _values(node, {}) > _MOST_VALUES:
             raise yaml.YAMLError(f"with its aliases written out it has more than {_MOST_VALUES:,} values")
         return loader.construct_document(node)
-    except RecursionError:
-        raise yaml.YAMLError("it is nested too deeply") from None
     finally:
         loader.dispose()
+
+
+def _check_depth(text: str, kind: Any) -> None:
+    """Refuse deep nesting, which the loader in C follows until its stack is full, and crashes."""
+    depth = 0
+    for event in yaml.parse(text, Loader=kind):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise yaml.YAMLError(f"it is nested more than {_DEEPEST} levels deep")
 
 
 def _values(node: Any, known: dict[int, int | None]) -> int:
