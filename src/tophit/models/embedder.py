@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn import functional
 
@@ -148,7 +150,10 @@ class Embedder(nn.Module):
         own = merged_state(self) if has_adapters(self.backbone) else self.state_dict()
         state = {name: value.detach().cpu().contiguous() for name, value in own.items()}
         with replace_file(folder / _WEIGHTS) as temporary:
-            save_file(state, temporary)
+            try:
+                save_file(state, temporary)
+            except SafetensorError as error:
+                raise _system_error(error) from error
         write_json(folder / _DESCRIPTION, self.describe())
 
     def fingerprint(self) -> str:
@@ -160,6 +165,12 @@ class Embedder(nn.Module):
         state = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         architecture = {name: value for name, value in self.architecture.items() if name not in ("dim", "layer_norm")}
         return digest(state, [architecture, self.preprocessing.to_json(), VIEWS_VERSION])
+
+
+def _system_error(error: SafetensorError) -> Exception:
+    """Return the system's error that safetensors met, such as a full disk, which it tells only in words."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number.group(1)), os.strerror(int(number.group(1)))) if number else error
 
 
 def digest(state: dict[str, torch.Tensor], description: Any) -> str:
