@@ -84,6 +84,25 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(pictures: Path, 
     assert logs[0] == logs[1]
 
 
+class FillingUp:
+    """A file whose disk is full after a few writes: then they go to the device where the system says so."""
+
+    def __init__(self) -> None:
+        self.full, self.writes = open("/dev/full", "wb", buffering=0), 0
+
+    def __enter__(self) -> "FillingUp":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.full.close()
+
+    def write(self, data: bytes) -> int:
+        self.writes += 1
+        return len(data) if self.writes <= 3 else self.full.write(data)
+
+    def flush(self) -> None: ...
+
+
 def test_a_full_disk_keeps_the_last_good_checkpoint_and_says_so(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,15 +110,14 @@ def test_a_full_disk_keeps_the_last_good_checkpoint_and_says_so(
     train(recipe, tmp_path / "whole")
     written: list[int] = []
     save, real = torch.save, checkpoints.replace_file
-    (tmp_path / "full disk").symlink_to("/dev/full")  # every write to it fails as on a full disk
 
     @contextmanager
     def full_from_the_third_on(path: Path) -> Iterator[Any]:
         if len(written) < 2:
             with real(path) as temporary:
                 yield temporary
-        else:  # without a buffer, so that the write fails inside of torch.save
-            yield SimpleNamespace(open=lambda mode: (tmp_path / "full disk").open(mode, buffering=0))
+        else:
+            yield SimpleNamespace(open=lambda mode: FillingUp())
 
     def counted(state: Any, file: Any) -> None:
         save(state, file)
