@@ -105,13 +105,13 @@ def main(count: int) -> None:
             sound = Path(temporary) / state
             make_index(sound, crashed=state == "crashed")
             outcomes = attack(sound, Path(temporary) / "scratch", count)
-            total = Counter[str]()
+            total, words = Counter[str](), ("found", "harmless", "WRONG")
             print(f"{state}: {count} flips of one bit")
             for kind in sorted({kind for kind, _ in outcomes}):
-                here = {outcome: outcomes[kind, outcome] for outcome in ("found", "harmless", "WRONG")}
+                here = {outcome: outcomes[kind, outcome] for outcome in words}
                 total.update(here)
                 print(f"  {kind:24} " + "  ".join(f"{number:5} {outcome}" for outcome, number in here.items()))
-            print(f"  {'all':24} " + "  ".join(f"{total[outcome]:5} {outcome}" for outcome in here))
+            print(f"  {'all':24} " + "  ".join(f"{total[outcome]:5} {outcome}" for outcome in words))
             if total["WRONG"]:
                 raise SystemExit(1)
 
