@@ -1,7 +1,7 @@
 """Write requirements-hashed.txt: every package of constraints.txt with the SHA-256 of the file that pip chooses here.
 
-``make hashes`` runs it. pip itself picks the files and computes the digests (``pip install --dry-run --report``), so the
-list holds for this system and this version of Python; run it again for another.
+``make hashes`` runs it. pip itself picks the files and computes the digests (``pip install --dry-run --report``), so
+the list holds for this system and this version of Python; run it again for another.
 """
 
 import json

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.search.churn import DIM, State, apply, operation
+from tests.search.churn import DIM, State, apply, carry_out
 
 from tophit.search import Index
 
@@ -176,16 +176,7 @@ def write(folder: Path, operations: int) -> None:
     said = os.open(folder / _ACKNOWLEDGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(said, b"made\n")
     for number in range(1, operations + 1):
-        kind, ids, vectors = operation(number)
-        if kind == "upsert":
-            index.upsert(ids, vectors, [{"number": number}] * len(ids))
-        elif kind == "delete":
-            index.delete(ids)
-        elif kind == "compact":
-            index.compact()
-        else:
-            index.close()
-            index = Index.open(folder, writable=True)
+        index = carry_out(index, folder, number)
         os.write(said, f"{number}\n".encode())
     index.close()
 
