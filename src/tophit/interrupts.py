@@ -44,6 +44,9 @@ def stop_at_once() -> Iterator[None]:
     def stop(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    if signal.getsignal(signal.SIGTERM) is _remember:  # which does the same, and remembers it
+        yield
+        return
     with _handled(stop):
         yield
 
