@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo browser test test-slow lint format bench clean
+.PHONY: help install demo browser test test-slow lint format bench hashes sbom audit clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -56,5 +56,19 @@ format: $(VENV)/.installed-dev ## Format, and fix what ruff can
 bench: $(VENV)/.installed-dev ## Run the benchmarks, side by side in one run
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
 
+hashes: $(VENV)/.created ## Write requirements-hashed.txt: every pinned package with its SHA-256, for pip install --require-hashes
+	$(BIN)/python .ci/hash_requirements.py
+
+$(VENV)-audit/.created:
+	@$(PYTHON) -m venv $(VENV)-audit
+	@$(VENV)-audit/bin/python -m pip install --quiet --disable-pip-version-check cyclonedx-bom pip-audit
+	@touch $@
+
+sbom: $(VENV)-audit/.created ## Write sbom.json: all pinned packages in CycloneDX's format (needs a network once, for its tool)
+	$(VENV)-audit/bin/cyclonedx-py requirements requirements-hashed.txt --output-file sbom.json
+
+audit: $(VENV)-audit/.created ## Ask the public databases for known weaknesses of the pinned packages (needs a network)
+	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements-hashed.txt
+
 clean: ## Remove .venv and what tools left behind (runs stay)
-	rm -rf $(VENV) .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-audit .pytest_cache .ruff_cache

@@ -26,17 +26,15 @@ collect_ignore = ["fixtures/make_formats.py"]  # it runs with the code of an old
 
 @pytest.fixture(autouse=True, scope="session")
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the tests out of the user's cache; the workers share one."""
+    """Keep the tests out of the user's cache and settings; the workers share one of each."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "tophit-cache"
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared / "tophit-cache"
     folder.mkdir(exist_ok=True)
-    before = os.environ.get("TOPHIT_CACHE")
-    os.environ["TOPHIT_CACHE"] = str(folder)
-    yield folder
-    if before is None:
-        del os.environ["TOPHIT_CACHE"]
-    else:
-        os.environ["TOPHIT_CACHE"] = before
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TOPHIT_CACHE", str(folder))
+        patched.setenv("TOPHIT_CONFIG", str(shared / "tophit-config"))
+        yield folder
 
 
 @pytest.fixture(scope="session")

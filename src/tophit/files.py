@@ -1,11 +1,15 @@
 """Writing files so that a crash leaves the old or the new content, never half of one; JSON that any reader accepts."""
 
+import fcntl
+import hashlib
 import json
 import math
 import os
+import socket
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +87,28 @@ def without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def check_plain_file(path: str | Path) -> None:
+    """Raise if a path is there and not a plain file: reading a pipe or a device may never end."""
+    mode = os.stat(path).st_mode
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
+        kind = next((word for is_kind, word in kinds.items() if is_kind(mode)), "a device")
+        raise TophitError(f"{path} is {kind}, not a plain file.")
+
+
+def read_small_json(path: str | Path, most_bytes: int = 1 << 20) -> Any:
+    """Return the value in a small JSON file; one that is too large, or has NaN or infinity, is a ``ValueError``."""
+    check_plain_file(path)
+    size = Path(path).stat().st_size
+    if size > most_bytes:
+        raise ValueError(f"it has {size:,} bytes, more than {most_bytes:,}")
+    return json.loads(Path(path).read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
 def read_json_lines(path: str | Path) -> list[Any]:
     """Return the values of a JSON Lines file up to the first broken line: the last one may be half written."""
     found = []
@@ -111,6 +137,51 @@ def create_text(path: str | Path, text: str) -> bool:
     return True
 
 
+class Locked(TophitError):
+    """Another process holds a lock; ``holder`` says which, if it is known."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"{holder} holds the lock.")
+        self.holder = holder
+
+
+class FileLock:
+    """A lock that a file stands for, held until :meth:`release` or the end of the process; the file says by whom."""
+
+    def __init__(self, path: Path) -> None:
+        self._take(path)
+        while not self._is_current(path):  # who held it before has removed the file meanwhile
+            self.release()
+            self._take(path)
+        with suppress(OSError):  # on a full disk too, the lock holds
+            os.ftruncate(self.handle, 0)
+            os.write(self.handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+
+    def _take(self, path: Path) -> None:
+        try:
+            self.handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise TophitError(f"{path} can't be written: {error.strerror}.") from error
+        try:
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self.handle, 1000).decode(errors="replace").strip()
+            self.release()
+            raise Locked(holder or "another process") from error
+
+    def _is_current(self, path: Path) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self.handle), os.stat(path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let others have it."""
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+
 def sync(path: Path) -> None:
     """Flush a file or a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -118,6 +189,33 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_checked_json(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Write a mapping as :func:`write_json` does, with a checksum under ``sha256``."""
+    plain = without_nan(value)
+    write_json(path, {**plain, "sha256": _json_digest(plain)})
+
+
+def read_checked_json(path: str | Path) -> dict[str, Any]:
+    """Return what :func:`write_checked_json` wrote; a file of an older version has no checksum."""
+    fields = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(fields, dict):
+        raise ValueError("it is not a mapping")
+    checksum = fields.pop("sha256", None)
+    if checksum not in (None, _json_digest(fields)):
+        raise ValueError("it does not match its checksum")
+    return fields
+
+
+def _json_digest(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def settings_folder() -> Path:
+    """Return the folder of the user's settings: ``TOPHIT_CONFIG``, or else ``tophit`` where the system keeps them."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return Path(os.environ.get("TOPHIT_CONFIG") or base / "tophit")
 
 
 def cache_folder() -> Path:

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: never lost, even if an import swallows one; training stops after the current step."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -38,6 +38,33 @@ class Stop:
 
 
 @contextmanager
+def stop_at_once() -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into KeyboardInterrupt, in a program that does not watch signals by itself too."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if signal.getsignal(signal.SIGTERM) is _remember:  # which does the same, and remembers it
+        yield
+        return
+    with _handled(stop):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    try:
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are handled there
+        before = {}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
+
+
+@contextmanager
 def stop_signals() -> Iterator[Stop]:
     """Turn the first Ctrl-C or SIGTERM into a stop after the current step; a second one stops at once."""
     stop = Stop()
@@ -47,12 +74,5 @@ def stop_signals() -> Iterator[Stop]:
             raise KeyboardInterrupt
         stop.asked = True
 
-    try:
-        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: signals are handled there
-        before = {}
-    try:
+    with _handled(ask):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -48,19 +48,25 @@ def write(folder: str, number: int) -> None:
 
     index = Index.open(folder, writable=True)
     while True:
-        kind, ids, vectors = operation(number)
-        say(f"begin {number} {kind}")
-        if kind == "upsert":
-            index.upsert(ids, vectors, [{"number": number}] * len(ids))
-        elif kind == "delete":
-            index.delete(ids)
-        elif kind == "compact":
-            index.compact()
-        else:
-            index.close()
-            index = Index.open(folder, writable=True)
+        say(f"begin {number} {operation(number)[0]}")
+        index = carry_out(index, folder, number)
         say(f"done {number}")
         number += 1
+
+
+def carry_out(index: Any, folder: Any, number: int) -> Any:
+    """Do an operation on an index, and return the index, which may be opened again."""
+    kind, ids, vectors = operation(number)
+    if kind == "upsert":
+        index.upsert(ids, vectors, [{"number": number}] * len(ids))
+    elif kind == "delete":
+        index.delete(ids)
+    elif kind == "compact":
+        index.compact()
+    else:
+        index.close()
+        return type(index).open(folder, writable=True)
+    return index
 
 
 def nursery() -> None:

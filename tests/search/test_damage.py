@@ -135,7 +135,9 @@ def test_a_damaged_database_is_found_and_what_is_readable_kept(tmp_path: Path) -
     connection.commit()
     connection.close()
     with Index.open(tmp_path, writable=True) as index:
-        assert index.verify() == [f"{path.name}: the item 'id 050' does not match its checksum."]
+        assert f"{path.name}: the item 'id 050' does not match its checksum." in index.verify()
+        with pytest.raises(TophitError, match="the item 'id 050' does not match its checksum"):
+            index.get(["id 050"])
         assert any("1 items are lost: 'id 050'" in line for line in index.repair())
         assert len(index) == 299
     path = max(tmp_path.glob("items-*.sqlite"), key=lambda one: one.stat().st_mtime)

@@ -1,18 +1,24 @@
 """Checkpoints: the last few are kept, damage is found by the checksum, and a full disk costs nothing that was good."""
 
-import errno
 import json
+import os
 import shutil
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from tests.training.test_train import small_recipe
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
+from tophit.models import build_embedder
 from tophit.progress import View
-from tophit.training import Run, resume, train
+from tophit.training import Run, checkpoints, resume, train
 from tophit.training.checkpoints import Checkpoints
 from tophit.training.loop import _Training
 
@@ -26,13 +32,13 @@ class Notes(View):
 
 
 def test_the_last_ones_are_kept_in_order(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, keep=3)
-    assert checkpoints.load() is None
+    kept = Checkpoints(tmp_path, keep=3)
+    assert kept.load() is None
     for step in range(5):
-        checkpoints.save({"step": step, "tensor": torch.full((4,), float(step))})
+        kept.save({"step": step, "tensor": torch.full((4,), float(step))})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint-1.pt", "checkpoint-2.pt", "checkpoint.pt"]
-    assert [torch.load(checkpoints.path(age))["step"] for age in range(3)] == [4, 3, 2]
-    state = checkpoints.load()
+    assert [torch.load(kept.path(age))["step"] for age in range(3)] == [4, 3, 2]
+    state = kept.load()
     assert state is not None
     assert torch.equal(state["tensor"], torch.full((4,), 4.0))
 
@@ -78,22 +84,47 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(pictures: Path, 
     assert logs[0] == logs[1]
 
 
+class FillingUp:
+    """A file whose disk is full after a few writes: then they go to the device where the system says so."""
+
+    def __init__(self) -> None:
+        self.full, self.writes = os.open("/dev/full", os.O_WRONLY), 0
+
+    def __enter__(self) -> "FillingUp":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.full)
+
+    def write(self, data: bytes) -> int:
+        self.writes += 1
+        return len(data) if self.writes <= 3 else os.write(self.full, data)
+
+    def flush(self) -> None: ...
+
+
 def test_a_full_disk_keeps_the_last_good_checkpoint_and_says_so(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = small_recipe(pictures, schedule={"epochs": 4})
     train(recipe, tmp_path / "whole")
     written: list[int] = []
-    save = torch.save
+    save, real = torch.save, checkpoints.replace_file
 
-    def full_from_the_third_on(state: Any, file: Any) -> None:
-        written.append(state["position"]["step"])
-        if len(written) > 2:
-            file.write(b"half a")
-            raise OSError(errno.ENOSPC, "No space left on device")
+    @contextmanager
+    def full_from_the_third_on(path: Path) -> Iterator[Any]:
+        if len(written) < 2:
+            with real(path) as temporary:
+                yield temporary
+        else:
+            yield SimpleNamespace(open=lambda mode: FillingUp())
+
+    def counted(state: Any, file: Any) -> None:
         save(state, file)
+        written.append(state["position"]["step"])
 
-    monkeypatch.setattr(torch, "save", full_from_the_third_on)
+    monkeypatch.setattr(torch, "save", counted)
+    monkeypatch.setattr(checkpoints, "replace_file", full_from_the_third_on)
     with pytest.raises(
         TophitError, match=r"is full\. The last good checkpoint is in .* tophit train --resume"
     ) as error:
@@ -158,3 +189,26 @@ def test_weights_that_are_not_finite_are_not_saved(pictures: Path, tmp_path: Pat
         train(recipe, tmp_path / "run")
     state = Run(tmp_path / "run").load_checkpoint()
     assert state is None or all(bool(value.isfinite().all()) for value in state["embedder"].values())
+
+
+def test_a_second_process_in_a_run_s_folder_is_refused(pictures: Path, tmp_path: Path) -> None:
+    recipe = small_recipe(pictures, schedule={"epochs": 1})
+    holder = f"process {os.getpid()} on {socket.gethostname()} is training there"
+    with Run(tmp_path / "run").held(), pytest.raises(UsageError, match=holder):
+        train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with Run(tmp_path / "run").held(), pytest.raises(UsageError, match=holder):
+        resume(tmp_path / "run")
+    resume(tmp_path / "run")
+    assert not (tmp_path / "run" / ".in-progress").exists()
+
+
+def test_weights_on_a_full_disk_are_the_system_s_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(state: Any, path: Path) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", full)
+    with pytest.raises(OSError, match="No space left on device") as error:
+        build_embedder("features/6", dim=4).save(tmp_path)
+    assert checkpoints.is_disk_full(error.value)

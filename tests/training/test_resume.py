@@ -126,6 +126,35 @@ def test_ctrl_c_and_sigterm_stop_cleanly_and_say_how_to_resume(
     assert_same_run(tmp_path / "whole", run)
 
 
+STOPPED_IN_THE_TEST = """
+import os, signal, sys
+from tophit.errors import Interrupted
+from tophit.progress import View
+from tophit.recipe import read_recipe
+from tophit.training import train
+
+class Stopping(View):
+    def track(self, name):
+        if name == "Test":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().track(name)
+
+try:
+    train(read_recipe(sys.argv[1]), sys.argv[2], Stopping())
+except Interrupted as stop:
+    print(stop)
+"""
+
+
+def test_sigterm_in_the_final_test_says_how_to_go_on(recipe: Callable[..., Path], tmp_path: Path) -> None:
+    """In a program that does not watch signals itself, where the system would just end it."""
+    path = recipe("all", {"schedule": {"epochs": 1}})
+    run = tmp_path / "run"
+    command = [sys.executable, "-c", STOPPED_IN_THE_TEST, str(path), str(run)]
+    done = subprocess.run(command, env={**os.environ, **ONE_THREAD}, capture_output=True, text=True)
+    assert f"Continue with: tophit train --resume {run}" in done.stdout, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("trainable", ["all", "head"])
 def test_stopped_twenty_times_at_any_moment_it_ends_with_the_same_weights(

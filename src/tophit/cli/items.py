@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from tophit.cli.search import WhereOption
 from tophit.cli.shell import RunOption, Verbose, app, console
 from tophit.errors import TophitError
+from tophit.wording import counted
 
 items_app = typer.Typer(
     help="Manage an index: its facts, duplicates, deleting items, changing to a new model.", no_args_is_help=True
@@ -118,11 +119,10 @@ def compact(folder: Folder, verbose: Verbose = False) -> None:
 
 @items_app.command("verify", epilog="Example: tophit items verify mine.index")
 def verify(folder: Folder, verbose: Verbose = False) -> None:
-    """Read everything in a local index and report any damage; exit code 1 if there is some."""
-    from tophit.search.catalogue import open_catalogue
+    """Read everything in an index's folder and report any damage; exit code 1 if there is some."""
+    from tophit.search.maintenance import verify_catalogue
 
-    with open_catalogue(folder) as catalogue:
-        wrong = catalogue.index.verify()
+    wrong = verify_catalogue(folder)
     for sentence in wrong:
         console.print(escape(sentence), highlight=False, soft_wrap=True)
     if wrong:
@@ -133,11 +133,47 @@ def verify(folder: Folder, verbose: Verbose = False) -> None:
 @items_app.command("repair", epilog="Example: tophit items repair mine.index")
 def repair(folder: Folder, verbose: Verbose = False) -> None:
     """Recover what can be recovered of a damaged local index, and report what was lost."""
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.maintenance import repair_catalogue
 
-    with open_catalogue(folder, writable=True) as catalogue:
-        for sentence in catalogue.index.repair() or ["There was nothing to repair."]:
-            console.print(escape(sentence), highlight=False, soft_wrap=True)
+    for sentence in repair_catalogue(folder) or ["There was nothing to repair."]:
+        console.print(escape(sentence), highlight=False, soft_wrap=True)
+
+
+@items_app.command("backup", epilog="Example: tophit items backup mine.index /backups/mine.index")
+def backup(
+    folder: Folder,
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="A new folder, or one with an earlier backup: then only news is copied."),
+    ],
+    verbose: Verbose = False,
+) -> None:
+    """Copy an index while others write to it; the copy is whole, of one moment, and verified."""
+    from tophit.search.backup import back_up
+
+    _show_copy(back_up(folder, out), out)
+
+
+@items_app.command("restore", epilog="Example: tophit items restore /backups/mine.index mine.index")
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a backup.")],
+    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="A new folder for the index.")],
+    verbose: Verbose = False,
+) -> None:
+    """Make an index from a backup, in a new folder, and verify it."""
+    from tophit.search.backup import restore
+
+    _show_copy(restore(backup, folder), folder)
+
+
+def _show_copy(made: Any, folder: Path) -> None:
+    copied = made.copied
+    console.print(
+        f"{copied.items:,} items in {counted(made.versions, 'version')} are in {escape(str(folder))}, verified: "
+        f"{copied.written / 1e6:,.1f} MB copied, {copied.kept / 1e6:,.1f} MB were there.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @items_app.command(

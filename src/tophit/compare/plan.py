@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from tophit.errors import UsageError
 from tophit.recipe import Recipe, Section, make_recipe, merged, read_recipe
 from tophit.recipe.reading import problems_in
+from tophit.recipe.yaml_text import parse_yaml
 
 _OF_A_RECIPE = ("loss", "miner", "method", "batches", "memory", "augment", "optimizer")  # the plan sets the rest
 _OF_EVERY_RUN = {
@@ -130,7 +131,7 @@ def read_plan(path: str | Path) -> Plan:
     """Read a plan from a YAML file; an error names the path of each mistake."""
     path = Path(path)
     try:
-        fields = yaml.safe_load(path.read_text(encoding="utf-8"))
+        fields = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"There is no plan at {path}.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

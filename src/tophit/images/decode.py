@@ -7,6 +7,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tophit.errors import TophitError
+from tophit.files import check_plain_file
 
 MAX_PIXELS = 178_956_970  # Pillow's own limit; a larger picture is an attack or a mistake
 _SIXTEEN_BIT_TO_EIGHT = 1 / 257
@@ -34,6 +35,7 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decompression bombs are checked here; odd EXIF does not change pixels
+            check_plain_file(path)
             with Image.open(path) as image:
                 return _read_open_image(image, box, least_side)
     except FileNotFoundError:
@@ -42,6 +44,8 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
         raise BadImage(f"{path}: not an image in a known format") from None
     except BadImage as error:
         raise BadImage(f"{path}: {error}") from None
+    except TophitError as error:
+        raise BadImage(str(error)) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadImage(f"{path}: can't be decoded ({error})") from error
 
@@ -95,8 +99,11 @@ def picture_size(path: str | Path) -> tuple[int, int]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            check_plain_file(path)
             with Image.open(path) as image:
                 return _upright_size(image)
+    except TophitError as error:
+        raise BadImage(str(error)) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadImage(f"{path}: can't be decoded ({error})") from error
 

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import nn
 from torch.nn import functional
 
@@ -19,9 +21,10 @@ from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
+from tophit.models.description import check_network_free, check_size, read_description, without_hub
 from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
-from tophit.models.weights import read_weights
+from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
@@ -147,7 +150,10 @@ class Embedder(nn.Module):
         own = merged_state(self) if has_adapters(self.backbone) else self.state_dict()
         state = {name: value.detach().cpu().contiguous() for name, value in own.items()}
         with replace_file(folder / _WEIGHTS) as temporary:
-            save_file(state, temporary)
+            try:
+                save_file(state, temporary)
+            except SafetensorError as error:
+                raise _system_error(error) from error
         write_json(folder / _DESCRIPTION, self.describe())
 
     def fingerprint(self) -> str:
@@ -159,6 +165,12 @@ class Embedder(nn.Module):
         state = {name: value for name, value in self.state_dict().items() if not name.startswith("head.")}
         architecture = {name: value for name, value in self.architecture.items() if name not in ("dim", "layer_norm")}
         return digest(state, [architecture, self.preprocessing.to_json(), VIEWS_VERSION])
+
+
+def _system_error(error: SafetensorError) -> Exception:
+    """Return the system's error that safetensors met, such as a full disk, which it tells only in words."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number.group(1)), os.strerror(int(number.group(1)))) if number else error
 
 
 def digest(state: dict[str, torch.Tensor], description: Any) -> str:
@@ -241,14 +253,28 @@ def _backbone_weights(names: Iterable[str]) -> set[str]:
     return {name.removeprefix("backbone.") for name in names if name.startswith("backbone.")}
 
 
+def _saved_backbone(name: str, config: dict[str, Any] | None, state: State) -> Backbone:
+    """Build the network that a saved embedder names: not from the network, and not larger than its weights."""
+    check_network_free(name, config)
+    with without_hub():
+        spec = backbone_spec(name, config)
+        if config is not None:
+            with torch.device("meta"):
+                planned = sum(each.numel() for each in spec.build().parameters())
+            if planned > sum(each.numel() for each in state.values()):
+                raise ValueError(f"its configuration has {planned:,} weights, more than its file")
+        return build_backbone(name, "random", spec)
+
+
 def _load_folder(folder: Path) -> Embedder:
     try:
-        fields = json.loads((folder / _DESCRIPTION).read_text(encoding="utf-8"))
-        if fields["format"] != _FORMAT:
-            raise TophitError(f"{folder} has format {fields['format']}; this version of Tophit reads {_FORMAT}.")
+        fields = read_description(folder / _DESCRIPTION, _FORMAT)
         state = read_weights(str(folder / _WEIGHTS))
-        name = renamed(fields["architecture"]["backbone"], lambda: _backbone_weights(state))
-        backbone = build_backbone(name, "random", backbone_spec(name, fields["architecture"].get("config")))
+        architecture = _ADDED | fields["architecture"]
+        name = renamed(architecture["backbone"], lambda: _backbone_weights(state))
+        backbone = _saved_backbone(name, architecture["config"], state)
+        with torch.device("meta"):
+            check_size(_build_head(backbone.channels, architecture["dim"], architecture["layer_norm"]), state)
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
     except (ValueError, KeyError, TypeError) as error:

@@ -75,7 +75,10 @@ def _from_file(state: State) -> State:
 @register_backbone(
     "googlenet-bn",
     Preprocessing(),
-    PublishedFile("https://download.pytorch.org/models/googlenet-1378be20.pth", "1378be20"),
+    PublishedFile(
+        "https://download.pytorch.org/models/googlenet-1378be20.pth",
+        "1378be20a8e875cf1568b8a71654e704449655e34711a959a38b04fb34905cef",
+    ),
     _from_file,
 )
 def googlenet_bn() -> Backbone:

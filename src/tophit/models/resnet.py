@@ -132,7 +132,10 @@ def _keras_layers() -> Iterator[tuple[str, str, str, str]]:
 @register_backbone(
     "resnet50",
     Preprocessing(mean=IMAGENET_MEAN, std=IMAGENET_STD),
-    PublishedFile("https://download.pytorch.org/models/resnet50-0676ba61.pth", "0676ba61"),
+    PublishedFile(
+        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+    ),
     _from_file,
 )
 def resnet50() -> Backbone:

@@ -1,4 +1,8 @@
-"""Weights of backbones: read from a file, or downloaded once from where they are published and checked."""
+"""Weights of backbones: read from a file, or downloaded once from where they are published and checked.
+
+Nothing is downloaded but by https, and nothing is kept whose whole SHA-256 is not known beforehand. Where a publisher
+states only some of its digits, or has no https, the user downloads the file; then the digits there are are checked.
+"""
 
 import hashlib
 import http.client
@@ -18,18 +22,19 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from tophit.errors import TophitError
-from tophit.files import cache_folder, replace_file
+from tophit.files import cache_folder, check_plain_file, replace_file
 from tophit.models.foreign_weights import read_caffe, read_tensorflow_js
 from tophit.progress import Progress, TerminalView
 
 State = dict[str, torch.Tensor]
 _BLOCK = 1 << 20
 _TIMEOUT = 30.0  # seconds without receiving a byte
+_SHA256_DIGITS = 64
 
 
 @dataclass(frozen=True)
 class PublishedFile:
-    """A file of weights on the web. ``digest`` is what the publisher states, or its first digits."""
+    """A file of weights on the web. ``digest`` is its SHA-256, or what the publisher states of one."""
 
     url: str
     digest: str
@@ -39,6 +44,11 @@ class PublishedFile:
     def name(self) -> str:
         """The file's own name."""
         return self.url.rsplit("/", 1)[-1]
+
+    @property
+    def can_be_checked(self) -> bool:
+        """Whether it may be downloaded: by https, with its whole SHA-256 known."""
+        return self.url.startswith("https://") and self.algorithm == "sha256" and len(self.digest) == _SHA256_DIGITS
 
     @property
     def path(self) -> Path:
@@ -57,6 +67,7 @@ def read_weights(path: str) -> State:
     A PyTorch file may have any name; the others end with ``.safetensors``, ``.caffemodel`` and ``.json``.
     """
     try:
+        check_plain_file(path)
         if path.endswith(".safetensors"):
             return load_file(path)
         if path.endswith(".caffemodel"):
@@ -95,6 +106,10 @@ def fetch(file: PublishedFile, progress: Progress | None = None) -> Path:
         return path
     if offline():
         raise TophitError(_how_to_help(file, "TOPHIT_OFFLINE is set"))
+    if not file.can_be_checked:
+        raise TophitError(
+            _how_to_help(file, "Tophit downloads only by https, and only what it knows the whole SHA-256 of")
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with replace_file(path) as temporary:
@@ -110,8 +125,21 @@ def offline() -> bool:
     return os.environ.get("TOPHIT_OFFLINE", "0") not in ("", "0")
 
 
+class _OnlyHttps(urllib.request.HTTPRedirectHandler):
+    """Follows a redirection only to https."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Refuse another scheme."""
+        if not newurl.startswith("https://"):
+            raise urllib.error.URLError(f"it was redirected to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_OnlyHttps)
+
+
 def _download(file: PublishedFile, path: Path, progress: Progress | None) -> None:
-    with urllib.request.urlopen(file.url, timeout=_TIMEOUT) as answer, path.open("wb") as out:
+    with _OPENER.open(file.url, timeout=_TIMEOUT) as answer, path.open("wb") as out:
         expected = int(answer.headers.get("Content-Length") or 0)
 
         def blocks() -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from tophit.recipe.recipe_files import (
     table_rows,
 )
 from tophit.recipe.sections import CHOSEN, Recipe
+from tophit.recipe.yaml_text import parse_yaml
 from tophit.registry import did_you_mean, is_known, meant
 
 REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
@@ -155,7 +156,7 @@ def _section_of(fields: dict[str, Any], parents: Sequence[str], key: str) -> dic
 
 
 def _plain_value(text: str) -> Any:
-    value = yaml.safe_load(text)
+    value = parse_yaml(text)
     if isinstance(value, str):  # YAML 1.1 reads 1e-3 as text
         try:
             return float(value)

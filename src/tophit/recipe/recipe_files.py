@@ -17,6 +17,7 @@ import yaml
 
 from tophit.errors import UsageError
 from tophit.recipe.sections import CHOSEN
+from tophit.recipe.yaml_text import parse_yaml
 from tophit.registry import meant
 
 _BASE = "base"  # a built-in file of this name is for others to build on, not to train with
@@ -129,7 +130,7 @@ def _load(path: Any) -> dict[str, Any]:
 @cache
 def _parsed(text: str) -> Any:
     """Return the value of a YAML text; a paper's recipe is read for every row of its table."""
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return parse_yaml(text)
 
 
 def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

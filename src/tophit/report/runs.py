@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.markup import escape
 from rich.table import Column, Table
 
 from tophit.errors import UsageError
 from tophit.files import read_json_lines
+from tophit.recipe.yaml_text import parse_yaml
 from tophit.training.result import gain_sentence
 
 
@@ -24,7 +24,7 @@ def list_runs(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _describe(run: Path) -> dict[str, Any]:
-    recipe = yaml.safe_load((run / "recipe.yaml").read_text(encoding="utf-8"))
+    recipe = parse_yaml((run / "recipe.yaml").read_text(encoding="utf-8"))
     lines = read_json_lines(run / "metrics.jsonl")
     name = recipe["evaluation"]["metric"]
     part = recipe["evaluation"].get("select_on", "validation")

@@ -149,6 +149,10 @@ class BackendFacts:
     """Arguments of ``create`` and ``open`` that come from environment variables and are never written to disk."""
     password: str = ""
     """Where a password belongs, if not in one of the secrets."""
+    read_by_itself: tuple[str, ...] = ()
+    """Environment variables with a secret that its library reads by itself."""
+    without_credentials: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of ``create`` and ``open`` that keep it from sending secrets, for an address the user did not name."""
 
 
 def backend_class(name: str) -> Any:

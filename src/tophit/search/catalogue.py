@@ -1,6 +1,5 @@
 """A catalogue: an index of images together with the embedder that made it, ready to be searched by image."""
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from tophit.embedding.vector_parts import (
     read_part,
 )
 from tophit.errors import TophitError, UsageError
-from tophit.files import write_json
+from tophit.files import read_checked_json, write_checked_json
 from tophit.images.decode import Box, picture_size, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
@@ -219,7 +218,7 @@ def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progr
         )
     if described["dim"] != index.dim:
         raise UsageError(f"The vectors in {folder} have {described['dim']} numbers, those of the index {index.dim}.")
-    done = json.loads(done_file.read_text(encoding="utf-8")) if done_file.is_file() else {}
+    done = _loaded_parts(done_file)
     waiting = [path for path in part_files(folder) if done.get(str(path.absolute())) != _state(path)]
     written = 0
     for path in progress(waiting, len(waiting)) if progress else waiting:
@@ -230,8 +229,16 @@ def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progr
             index.upsert(part.ids[chosen], part.vectors[chosen], [_metadata(part, row) for row in rows])
         written += len(part.ids)
         done[str(path.absolute())] = _state(path)
-        write_json(done_file, done)
+        write_checked_json(done_file, done)
     return written
+
+
+def _loaded_parts(done_file: Path) -> dict[str, Any]:
+    """Return which parts are loaded, in which state; from a damaged file none, so that all are loaded again."""
+    try:
+        return read_checked_json(done_file) if done_file.is_file() else {}
+    except ValueError:
+        return {}
 
 
 def _metadata(part: EmbeddedPart, row: int) -> dict[str, Any]:

@@ -35,6 +35,8 @@ _EXACT_ROWS = 50_000  # a filtered search of up to this many items compares them
     named_by="table",
     kinds=("exact", "hnsw"),
     password="PGPASSWORD or ~/.pgpass",
+    read_by_itself=("PGPASSWORD",),
+    without_credentials={"sends_password": False},
 )
 class PgvectorBackend:
     """Items in a table of a PostgreSQL database; see :class:`tophit.search.backend.Backend`.
@@ -43,8 +45,10 @@ class PgvectorBackend:
     PGPASSWORD or ~/.pgpass. ``table`` names the table.
     """
 
-    def __init__(self, location: str, table: str) -> None:
+    def __init__(self, location: str, table: str, sends_password: bool = True) -> None:
         self._psycopg = import_package("psycopg", "pgvector")
+        # An empty password keeps libpq from PGPASSWORD. Those in ~/.pgpass are bound to addresses by the file itself.
+        self._password = {} if sends_password else {"password": ""}
         self._location, self._table = location, check_name(table, "table")
         self._connection = self._connect()
         self.dim, self.fingerprint, self.kind, self.ef_search = 0, "", "exact", 0
@@ -61,6 +65,7 @@ class PgvectorBackend:
         m: int = 16,
         ef_construction: int = 64,
         ef_search: int = 100,
+        sends_password: bool = True,
     ) -> "PgvectorBackend":
         """Create a table. ``index="hnsw"`` is faster and not exact; ``m``, ``ef_construction``, ``ef_search`` tune it.
 
@@ -70,16 +75,16 @@ class PgvectorBackend:
             raise UsageError(f"index is 'exact' or 'hnsw', not {index!r}.")
         if index == "hnsw" and dim > _MOST_HNSW_DIMENSIONS:
             raise UsageError(f"pgvector's HNSW takes up to {_MOST_HNSW_DIMENSIONS} dimensions, not {dim}; use 'exact'.")
-        backend = cls(location, table)
+        backend = cls(location, table, sends_password)
         with closed_on_error(backend):
             backend._make(pinned(dim, fingerprint, index=index, ef_search=ef_search), dim, index, m, ef_construction)
             backend._read_pinned()
         return backend
 
     @classmethod
-    def open(cls, location: str, *, table: str = "tophit") -> "PgvectorBackend":
-        """Open a table that :meth:`create` made."""
-        backend = cls(location, table)
+    def open(cls, location: str, *, table: str = "tophit", sends_password: bool = True) -> "PgvectorBackend":
+        """Open a table that :meth:`create` made; ``sends_password=False`` keeps PGPASSWORD from the server."""
+        backend = cls(location, table, sends_password)
         with closed_on_error(backend):
             backend._read_pinned()
         return backend
@@ -181,7 +186,9 @@ class PgvectorBackend:
         end = time.monotonic() + _STARTING_SECONDS
         while True:
             try:
-                connection = self._psycopg.connect(self._location, autocommit=True, connect_timeout=10)
+                connection = self._psycopg.connect(
+                    self._location, autocommit=True, connect_timeout=10, **self._password
+                )
             except self._psycopg.OperationalError as error:
                 if "starting up" not in str(error) or time.monotonic() > end:
                     raise TophitError(f"PostgreSQL can't be reached: {_one_line(error)}") from error

@@ -4,8 +4,7 @@ A new model's vectors are built beside the old ones as a version of their own. A
 atomically; the version before is kept, so that one can go back.
 """
 
-import json
-import os
+import hashlib
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
@@ -14,9 +13,16 @@ from typing import Any
 
 from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
-from tophit.files import write_json
+from tophit.files import read_checked_json, write_checked_json
 from tophit.models.embedder import Embedder, load
 from tophit.search.backend import backend_facts, folder_backend
+from tophit.search.credentials import (
+    credentials,
+    from_environment,
+    refuse_password,
+    remember_address,
+    withheld,
+)
 from tophit.search.index import Index
 
 NAME = "catalogue.json"
@@ -27,7 +33,8 @@ _FORMAT = 1
 class Version:
     """Where a version's vectors are. The location of a backend's own folder is relative to the catalogue's.
 
-    ``options`` open its index; ``made_with`` are the further options it was created with.
+    ``options`` open its index; ``made_with`` are the further options it was created with. ``files`` are the SHA-256 of
+    the embedder's files.
     """
 
     backend: str
@@ -35,6 +42,7 @@ class Version:
     fingerprint: str
     options: dict[str, Any] = field(default_factory=dict)
     made_with: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,12 @@ def read_versions(folder: str | Path) -> Versions:
     if not path.is_file():
         raise UsageError(f"There is no index in {folder} (no {NAME} there); make one with: tophit index")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_checked_json(path)
         if fields.pop("format") != _FORMAT:
             raise TophitError(f"{path} is of another format than this version of Tophit reads ({_FORMAT}).")
         versions = {name: Version(v.pop("engine"), **v) for name, v in fields.pop("versions").items()}
         return Versions(versions, **fields)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TophitError(f"{path} is damaged: {error!r}.") from error
 
 
@@ -89,7 +97,17 @@ def write_versions(folder: str | Path, versions: Versions) -> None:
     """Write the versions, atomically and durably."""
     fields = {"format": _FORMAT, **asdict(versions)}
     fields["versions"] = {name: {"engine": v.pop("backend"), **v} for name, v in fields["versions"].items()}
-    write_json(Path(folder) / NAME, fields)
+    write_checked_json(Path(folder) / NAME, fields)
+
+
+def embedder_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of the embedder in the folder of a version, by its path there."""
+    found: dict[str, str] = {}
+    for path in sorted((folder / "embedder").rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
 
 
 def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | None = None) -> str:
@@ -109,10 +127,16 @@ def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | 
         if new:
             write_versions(folder, known)
         embedder.save(folder / name / "embedder")
-        given = {**version.made_with, **version.options, **_secrets(version)}
+        facts = backend_facts(version.backend)
+        # Without options the address is that of the file alone.
+        secrets = from_environment(facts) if options is not None else credentials(version.backend, version.location)
+        given = {**version.made_with, **version.options, **secrets}
         Index.create(
             _location(folder, version), embedder.dim, version.fingerprint, backend=version.backend, **given
         ).close()
+        version = replace(version, files=embedder_files(folder / name))
+        if options is not None and not facts.in_folder:
+            remember_address(version.location)
     except TophitError:  # such as an address where nothing answers: leave no trace of the attempt
         shutil.rmtree(folder / name)
         if new:
@@ -162,8 +186,14 @@ def open_version(folder: str | Path, name: str | None = None, writable: bool = F
     if embedder.fingerprint() != version.fingerprint:
         raise TophitError(f"The embedder in {folder / name} is not the one that made the index; build the index again.")
     more: dict[str, Any] = {"writable": writable} if backend_facts(version.backend).in_folder else {}
-    given = {**version.options, **more, **_secrets(version)}
-    return Index.open(_location(folder, version), version.fingerprint, backend=version.backend, **given), embedder
+    secrets = {} if more else credentials(version.backend, version.location)
+    given = {**version.options, **more, **secrets}
+    try:
+        index = Index.open(_location(folder, version), version.fingerprint, backend=version.backend, **given)
+    except TophitError as error:
+        hint = withheld(version.backend, version.location)
+        raise type(error)(f"{error} {hint}") if hint else error from error.__cause__
+    return index, embedder
 
 
 def _new_name(folder: Path, known: Versions) -> str:
@@ -183,7 +213,7 @@ def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
         return Version(backend, f"{name}/index", fingerprint, made_with=made_with)
     if not options.location:
         raise UsageError(f"The backend {backend} needs an address: {facts.address}.")
-    _refuse_password(backend, options.location)
+    refuse_password(facts, options.location)
     return Version(backend, options.location, fingerprint, {facts.named_by: f"{options.name}_{name}"}, made_with)
 
 
@@ -199,21 +229,3 @@ def _options_of(known: Versions) -> IndexOptions:
 
 def _location(folder: Path, version: Version) -> str:
     return str(folder / version.location) if backend_facts(version.backend).in_folder else version.location
-
-
-def _secrets(version: Version) -> dict[str, str]:
-    """Return the options that are never written to disk, from the environment."""
-    secrets = backend_facts(version.backend).secrets
-    return {option: os.environ[variable] for option, variable in secrets.items() if os.environ.get(variable)}
-
-
-def _refuse_password(backend: str, location: str) -> None:
-    """Refuse a password in an address, because the catalogue keeps the address on disk."""
-    facts = backend_facts(backend)
-    variables = " or ".join(f"the environment variable {variable}" for variable in facts.secrets.values())
-    address = location.split("://", 1)[-1].rsplit("@", 1)
-    if (len(address) == 2 and ":" in address[0] and not address[0].endswith(":")) or "password=" in location:
-        raise UsageError(
-            "Leave the password out of the address, which is written to disk; "
-            f"give it in {facts.password or variables or 'the environment'}."
-        )

@@ -36,7 +36,10 @@ class Checkpoints:
         with replace_file(self.path()) as temporary:
             with temporary.open("wb") as file:
                 writer = _Hashing(file)
-                torch.save(state, writer)  # type: ignore[arg-type]
+                try:
+                    torch.save(state, writer)  # type: ignore[arg-type]
+                except RuntimeError as error:  # torch says only that its file is not where it should be
+                    raise writer.failure or error from error
                 file.write(_MARK + writer.digest.hexdigest().encode())
             self._age()
 
@@ -110,15 +113,20 @@ def is_disk_full(error: OSError) -> bool:
 
 
 class _Hashing:
-    """A file that knows the digest of what was written to it."""
+    """A file that knows the digest of what was written to it, and why a write failed."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file
         self.digest = hashlib.sha256()
+        self.failure: OSError | None = None
 
     def write(self, data: bytes) -> int:
         self.digest.update(data)
-        return self.file.write(data)
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.failure = error
+            raise
 
     def flush(self) -> None:
         self.file.flush()

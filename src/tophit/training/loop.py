@@ -68,15 +68,19 @@ def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> Train
     run = Run(Path(folder))
     if run.checkpoint_path.exists():
         raise UsageError(f"{folder} already holds a run; continue it with --resume {folder}, or name another folder.")
-    shutil.rmtree(run.split(0).folder.parent, ignore_errors=True)  # of a run that was stopped before its first step
-    return TrainingResult(folder, _Training(run, recipe, view or View()).run_to_end())
+    with run.held():
+        shutil.rmtree(run.split(0).folder.parent, ignore_errors=True)  # of a run that was stopped before its first step
+        return TrainingResult(folder, _Training(run, recipe, view or View()).run_to_end())
 
 
 def resume(folder: str | Path, view: View | None = None) -> TrainingResult:
     """Continue a run from its last checkpoint, as if it had never stopped; a finished run returns its result."""
     run = Run.open(folder)
     result = run.result()
-    return TrainingResult(folder, result or _Training(run, run.recipe(), view or View()).run_to_end())
+    if result is not None:
+        return TrainingResult(folder, result)
+    with run.held():
+        return TrainingResult(folder, _Training(run, run.recipe(), view or View()).run_to_end())
 
 
 class _Training:
@@ -234,7 +238,8 @@ class _Training:
             with interrupts.stop_signals() as stop, self.view.steps(self.total_steps, self.position.step):
                 while self.position.epoch < self.recipe.schedule.epochs and not self._is_patience_over():
                     self._learn_epoch(stop)
-            result = self._result()
+            with interrupts.stop_at_once():
+                result = self._result()
             if self.first:
                 self.run.write_result(result)
             return result

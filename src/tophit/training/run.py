@@ -2,8 +2,10 @@
 
 import csv
 import json
+import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,14 @@ from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
-from tophit.files import replace_file, write_text
+from tophit.files import FileLock, Locked, replace_file, write_text
 from tophit.models.backbones import renamed
 from tophit.models.embedder import saved_weights
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.checkpoints import Checkpoints
 from tophit.training.run_rows import data_of
+
+_LOCK = ".in-progress"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,30 @@ class Run:
         if not run.recipe_path.is_file():
             raise UsageError(f"There is no run in {folder} (no {run.recipe_path.name} there).")
         return run
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training in this folder; of torchrun's processes the first one speaks for all."""
+        if os.environ.get("RANK", "0") != "0":
+            yield
+            return
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.folder / _LOCK)
+        except Locked as error:
+            raise UsageError(
+                f"The run in {self.folder} is in progress: {error.holder} is training there. Wait for it, stop it, or "
+                "name another folder."
+            ) from error
+        except OSError as error:
+            raise TophitError(f"{self.folder} can't be written: {error.strerror}.") from error
+        try:
+            yield
+        finally:
+            (self.folder / _LOCK).unlink(missing_ok=True)
+            lock.release()
+            with suppress(OSError):  # a recipe that was refused leaves no empty folder
+                self.folder.rmdir()
 
     def begin(self, recipe: Recipe) -> None:
         """Make the folder, save the recipe in it, and remove files that a killed process left unfinished.

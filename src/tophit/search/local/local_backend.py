@@ -1,9 +1,9 @@
 """The local backend: one writer and any number of readers on a folder, with no server."""
 
 import json
+import os
 import sqlite3
 import threading
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -17,14 +17,25 @@ from tophit.errors import TophitError, UsageError
 from tophit.registry import register
 from tophit.search.backend import Hit, Item
 from tophit.search.filters import Condition
+from tophit.search.local.acknowledged import described
 from tophit.search.local.approximate import LocalOptions
-from tophit.search.local.database import CommitUnknown, Database, Selection, WriteFailed, rows_of, select
+from tophit.search.local.database import (
+    CommitUnknown,
+    Database,
+    Selection,
+    WriteFailed,
+    new_database_name,
+    rows_of,
+    select,
+)
+from tophit.search.local.hit_check import check_hits
 from tophit.search.local.merging import compact, seal
 from tophit.search.local.part_search import Found, nearest
-from tophit.search.local.repairing import repair, verify
-from tophit.search.local.segment import Segment
+from tophit.search.local.repairing import repair
+from tophit.search.local.segment import Segment, checksums
 from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot
 from tophit.search.local.state import State, load, remove_leftovers
+from tophit.search.local.verifying import verify
 
 SEAL_AT = 50_000
 """This many vectors in the delta become a segment."""
@@ -44,7 +55,7 @@ class LocalBackend:
     def __init__(self, folder: Path, lock: WriterLock | None, **options: Any) -> None:
         self.folder = folder
         self._writer_lock = lock
-        self._turn = threading.RLock()
+        self._lock, self._process = threading.RLock(), os.getpid()
         self._failed = self._trouble = ""
         self._failed_for_good = False
         self._seal_at = SEAL_AT
@@ -64,7 +75,7 @@ class LocalBackend:
         with _locked(folder) as lock:
             if is_index(folder):
                 raise UsageError(f"{folder} already holds an index; open it, or choose another folder.")
-            database = Database.create(folder / _database_name())
+            database = Database.create(folder / new_database_name())
             database.close()
             publish(folder, Snapshot(1, dim, fingerprint, database.path.name, options=asdict(wanted)))
             return cls(folder, lock)
@@ -83,8 +94,8 @@ class LocalBackend:
         wanted = _checked(options)
         folder = Path(location)
         with _locked(folder) as lock:
-            database = Database.create(folder / _database_name())
-            with database.transaction():
+            database = Database.create(folder / new_database_name())
+            with database.transaction(described("building", ids)):
                 database.insert(ids, vectors, metadata)
             database.close()
             version = last_version(folder) + 1
@@ -108,7 +119,7 @@ class LocalBackend:
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
         """Add or replace items; on the disk when it returns."""
         with self._writing() as state:
-            with state.database.transaction():
+            with state.database.transaction(described("upsert", ids)):
                 old = list(state.database.find(ids).values())
                 state.database.remove(old, state.snapshot.sealed)
                 keys = state.database.insert(ids, vectors, metadata)
@@ -120,7 +131,7 @@ class LocalBackend:
     def delete(self, ids: Sequence[str]) -> int:
         """Remove items; off the disk when it returns."""
         with self._writing() as state:
-            with state.database.transaction():
+            with state.database.transaction(described("delete", ids)):
                 old = list(state.database.find(ids).values())
                 state.database.remove(old, state.snapshot.sealed)
             state.kill(_ascending(old))
@@ -147,6 +158,7 @@ class LocalBackend:
                     for scores, ids in zip(found.scores, found.ids, strict=True)
                 ]
             metadata = self._state.database.metadata(list({key for keys in found.keys for key in keys}))
+            check_hits(metadata, where)
         return [
             [
                 Hit(rank, score, one, dict(metadata[key]))
@@ -203,7 +215,7 @@ class LocalBackend:
 
     def refresh(self) -> bool:
         """Let a reader see what was written since it was opened; a writer sees its own writes anyway."""
-        with self._turn:
+        with self._turn():
             if self._writer_lock is not None:
                 return False
             before = self.mark()
@@ -215,7 +227,7 @@ class LocalBackend:
 
         After a failed fsync reading would tell nothing: the system may show what never reached the disk.
         """
-        with self._turn:
+        with self._turn():
             if self._failed and not self._failed_for_good:
                 self._reload()
                 self._failed = ""
@@ -223,25 +235,25 @@ class LocalBackend:
 
     def verify(self) -> list[str]:
         """Read everything and return the problems found, one sentence each."""
-        with self._turn:
+        with self._turn():
             return verify(self.folder)
 
     def repair(self) -> list[str]:
         """Keep what matches its checksums as a new version; return what was done and lost, one sentence each."""
         with self._writing(), self._replacing():
-            return repair(self.folder, _database_name())
+            return repair(self.folder, new_database_name())
 
     @staticmethod
     def repair_folder(location: str | Path) -> list[str]:
         """Repair an index that is too damaged to be opened."""
         with _locked(Path(location)) as lock:
-            report = repair(Path(location), _database_name())
+            report = repair(Path(location), new_database_name())
             lock.release()
             return report
 
     def stats(self) -> dict[str, Any]:
         """Return the facts of the index."""
-        with self._turn:
+        with self._turn():
             state = self._state
             segments = [_describe(segment) for segment in state.segments]
             recalls = [segment["recall@10"] for segment in segments]
@@ -262,12 +274,26 @@ class LocalBackend:
 
     def close(self) -> None:
         """Release the lock and the files."""
-        with self._turn:
+        if os.getpid() != self._process:
+            return  # they are the parent's
+        with self._turn():
             if self._open is not None:
                 self._open.database.close()
                 self._open = None
             if self._writer_lock is not None:
                 self._writer_lock.release()
+
+    def _turn(self) -> threading.RLock:
+        """Return the lock that lets one thread in; refuse a child process, which shares files but not memory.
+
+        Its writes would break the parent's database, and the lock may be held for ever by a thread it does not have.
+        """
+        if os.getpid() != self._process:
+            raise UsageError(
+                f"The index in {self.folder} was opened in process {self._process}, before process {os.getpid()} was "
+                "forked from it: open it again in the child."
+            )
+        return self._lock
 
     @property
     def _state(self) -> State:
@@ -278,7 +304,7 @@ class LocalBackend:
     @contextmanager
     def _reading(self) -> Iterator[State]:
         """Let one thread in at a time; turn errors of a damaged database into a sentence."""
-        with self._turn:
+        with self._turn():
             check_cancelled()  # perhaps nobody waits any more after the wait for the turn
             try:
                 yield self._state
@@ -303,12 +329,18 @@ class LocalBackend:
         found: dict[int, np.ndarray] = {}
         for part in self._state.parts():
             rows = rows_of(part.keys, wanted)
-            found.update(zip(part.keys[rows].tolist(), np.array(part.vectors[rows]), strict=True))
+            if not len(rows):
+                continue
+            vectors = np.array(part.vectors[rows])
+            part.check(rows, checksums(vectors))
+            found.update(zip(part.keys[rows].tolist(), vectors, strict=True))
+        if len(found) != len(wanted):
+            raise TophitError(f"The index in {self.folder} is damaged: an item has no vector; repair it.")
         return found
 
     def mark(self) -> tuple[int, int]:
         """Return the snapshot's version and the number of changes: they differ after every write."""
-        with self._turn:
+        with self._turn():
             return self._state.snapshot.version, self._state.database.fact("changes")
 
     def _reload(self) -> None:
@@ -340,13 +372,15 @@ class LocalBackend:
             self._failed = ""
             if isinstance(error, OSError):
                 raise WriteFailed(f"A new version can't be written to {self.folder}: {error}.") from error
+            if isinstance(error, CommitUnknown):  # it is known again
+                raise WriteFailed(f"A new version can't be written to {self.folder}: {error.__cause__}.") from error
             raise
         self._reload()
 
     @contextmanager
     def _writing(self) -> Iterator[State]:
         """Let one thread write; after a write whose fate is unknown, only once the disk has told it."""
-        with self._turn:
+        with self._turn():
             if self._writer_lock is None:
                 raise UsageError(f"The index in {self.folder} is open for reading; open it with writable=True.")
             if self.recover():
@@ -382,10 +416,6 @@ def _describe(segment: Segment) -> dict[str, Any]:
 
 def _ascending(items: Sequence[tuple[int, str]]) -> np.ndarray:
     return np.sort(np.array([key for key, _ in items], np.int64))
-
-
-def _database_name() -> str:
-    return f"items-{uuid.uuid4().hex[:12]}.sqlite"
 
 
 @contextmanager

@@ -78,10 +78,8 @@ def _replace(
     publish(folder, snapshot)  # if it fails, either snapshot may be active: the backend looks
     tombstones = database.tombstones()
     needed = _held_by(tombstones, folder, snapshot.dim, (*before.segments, *snapshot.segments))
-    with database.transaction() as connection:
-        connection.execute("DELETE FROM log WHERE key <= ?", (before.sealed,))
-        connection.executemany("DELETE FROM tombstones WHERE key = ?", [(int(key),) for key in tombstones[~needed]])
-        connection.execute("UPDATE facts SET value = ? WHERE name = 'oldest'", (before.version,))
+    with database.transaction("compaction"):
+        database.forget(before.sealed, tombstones[~needed], before.version)
 
 
 def _check_complete(state: State, first: int, made: SegmentFacts | None) -> None:

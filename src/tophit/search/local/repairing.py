@@ -1,4 +1,4 @@
-"""Verify and repair: read every file of a local index, say what is wrong, and save what matches its checksum."""
+"""Repair: save what matches its checksum of a damaged local index as a new version."""
 
 import json
 import sqlite3
@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tophit.errors import TophitError
+from tophit.search.local.acknowledged import described
 from tophit.search.local.database import Database, item_checksum
 from tophit.search.local.segment import checksums
 from tophit.search.local.snapshot import (
@@ -22,85 +23,10 @@ from tophit.search.local.snapshot import (
     publish,
     read_snapshot,
 )
-from tophit.search.local.state import State, read_state
+from tophit.search.local.verifying import verify
 
-_CHUNK = 65_536
-
-
-def verify(folder: Path) -> list[str]:
-    """Return what is wrong with the index in a folder, one sentence each."""
-    try:
-        snapshot = read_snapshot(folder)
-    except TophitError as error:
-        return [str(error)]
-    problems = list(_file_problems(folder, snapshot))
-    try:
-        state = read_state(folder, snapshot, writable=False)
-    except TophitError as error:
-        return [*problems, str(error)]
-    if state is None:
-        return [*problems, f"The snapshot in {folder} is older than the database."]
-    try:
-        return [*problems, *_database_problems(state), *_item_problems(state), *_vector_problems(state)]
-    except sqlite3.Error as error:
-        return [*problems, f"{state.database.path.name}: {error}."]
-    finally:
-        state.database.close()
-
-
-def _file_problems(folder: Path, snapshot: Snapshot) -> Iterator[str]:
-    for segment in snapshot.segments:
-        for name, expected in segment.files.items():
-            try:
-                found = file_facts(folder / name)
-            except OSError as error:
-                yield f"{name} can't be read: {error.strerror}."
-                continue
-            if found.bytes != expected.bytes:
-                yield f"{name} has {found.bytes} bytes instead of {expected.bytes}."
-            elif found.sha256 != expected.sha256:
-                yield f"{name} does not match its checksum."
-
-
-def _database_problems(state: State) -> Iterator[str]:
-    connection, name = state.database.connection, state.database.path.name
-    for (text,) in connection.execute("PRAGMA integrity_check"):
-        if text != "ok":
-            yield f"{name}: {text}."
-    for item_id, metadata, checksum in connection.execute("SELECT id, metadata, checksum FROM items"):
-        if item_checksum(item_id, metadata) != checksum:
-            yield f"{name}: the item '{item_id}' does not match its checksum."
-    for key, vector, checksum in connection.execute("SELECT key, vector, checksum FROM log"):
-        if zlib.crc32(vector) != checksum:
-            yield f"{name}: the logged vector {key} does not match its checksum."
-
-
-def _item_problems(state: State) -> Iterator[str]:
-    """Every item has one vector, every vector that is not deleted one item."""
-    rows = state.database.connection.execute("SELECT key FROM items ORDER BY key")
-    items = np.fromiter((row[0] for row in rows), np.int64)
-    living = [part.keys if part.live is None else part.keys[part.live] for part in state.parts()]
-    vectors = np.concatenate(living)
-    if len(np.unique(vectors)) != len(vectors):
-        yield "Some vectors exist twice."
-    for keys, others, what in ((items, vectors, "items have no vector"), (vectors, items, "vectors have no item")):
-        lost = np.setdiff1d(keys, others)
-        if len(lost):
-            yield f"{len(lost)} {what}, the first has the key {lost[0]}."
-
-
-def _vector_problems(state: State) -> Iterator[str]:
-    for part in state.parts():
-        for start in range(0, len(part.keys), _CHUNK):
-            with np.errstate(all="ignore"):
-                lengths = np.linalg.norm(part.vectors[start : start + _CHUNK], axis=1)
-            wrong = np.flatnonzero(~(np.abs(lengths - 1) < 1e-3))
-            if len(wrong):
-                yield f"{len(wrong)} vectors are not unit length, the first has the key {part.keys[start + wrong[0]]}."
-                break
-
-
-_STEP = 1000
+_SINGLE_STEPS = 20_000
+_LAST_KEY = (1 << 63) - 1
 
 
 @dataclass
@@ -112,7 +38,6 @@ class _Found:
     ids: dict[int, str] = field(default_factory=dict)
     """The ids that segments keep beside their vectors."""
     dead: set[int] = field(default_factory=set)
-    last_key: int = 0
 
 
 def repair(folder: Path, database_name: str) -> list[str]:
@@ -127,9 +52,9 @@ def repair(folder: Path, database_name: str) -> list[str]:
     if not snapshots:
         raise TophitError(f"Neither {NAME} nor {PREVIOUS} in {folder} can be read: build the index again.")
     snapshot, found = snapshots[0], _Found()
+    database_read = _read_database(folder / snapshot.database, snapshot.dim, found)
     for segment in {s.name: s for m in snapshots for s in m.segments}.values():
         _read_segment(folder, segment, snapshot.dim, found)
-    database_read = _read_database(folder / snapshot.database, snapshot.dim, found)
     report = list(problems)
     if not database_read:
         found.items = {key: (item_id, "{}") for key, item_id in sorted(found.ids.items())}
@@ -158,7 +83,10 @@ def _readable_snapshots(folder: Path) -> list[Snapshot]:
 
 
 def _read_segment(folder: Path, segment: SegmentFacts, dim: int, found: _Found) -> None:
-    """Take the rows whose checksum matches; the files may be short or missing."""
+    """Take the rows whose checksum matches; the files may be short or missing. The log's vectors come first.
+
+    Where the keys are damaged, a row is taken only if its id is the one that the database has for its key.
+    """
     try:
         keys, sums, ends = (
             np.fromfile(folder / f"{segment.name}.{part}", kind)
@@ -172,51 +100,81 @@ def _read_segment(folder: Path, segment: SegmentFacts, dim: int, found: _Found) 
     vectors = numbers[: count * dim].reshape(count, dim)
     starts = np.concatenate([[0], ends[:-1]])
     good = checksums(vectors) == sums[:count] if count else np.zeros(0, bool)
-    for row in range(count):
-        with suppress(UnicodeDecodeError):
-            found.ids[int(keys[row])] = ids[starts[row] : ends[row]].decode()
-        if good[row]:
-            found.vectors[int(keys[row])] = vectors[row]
-    found.last_key = max(found.last_key, int(keys[:count].max(initial=0)))
+    good |= _is_sound(folder, segment, "vectors")
+    keys_sound = _is_sound(folder, segment, "keys")
+    for row, key in enumerate(keys[:count].tolist()):
+        item_id = ids[starts[row] : ends[row]].decode(errors="replace")
+        if keys_sound or key not in found.items or found.items[key][0] == item_id:
+            found.ids[key] = item_id
+            if good[row]:
+                found.vectors.setdefault(key, vectors[row])
+
+
+def _is_sound(folder: Path, segment: SegmentFacts, part: str) -> bool:
+    name = f"{segment.name}.{part}"
+    return file_facts(folder / name) == segment.files.get(name)
 
 
 def _read_database(path: Path, dim: int, found: _Found) -> bool:
     """Take items and logged vectors whose checksums match; return whether the file could be read at all."""
-    if not path.is_file():
-        return False
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    except sqlite3.Error:
+    connection = _best_view(path)
+    if connection is None:
         return False
     with closing(connection):
         connection.text_factory = lambda raw: raw.decode(errors="replace")
-        last = found.last_key
-        for query in ("SELECT value FROM facts WHERE name = 'last_key'", "SELECT max(key) FROM log"):
-            with suppress(sqlite3.Error):
-                last = max(last, connection.execute(query).fetchone()[0] or 0)
-        for key, item_id, metadata, checksum in _rows(connection, "key, id, metadata, checksum", "items", last):
-            if item_checksum(item_id, metadata) == checksum:
+        for key, item_id, metadata, checksum in _rows(connection, "key, id, metadata, checksum", "items"):
+            if isinstance(item_id, str) and item_checksum(item_id, str(metadata)) == checksum:
                 found.items[key] = (item_id, metadata)
-        found.dead.update(key for (key,) in _rows(connection, "key", "tombstones", last))
-        for key, vector, checksum in _rows(connection, "key, vector, checksum", "log", last):
-            if zlib.crc32(vector) == checksum and len(vector) == 4 * dim:
+        found.dead.update(key for (key,) in _rows(connection, "key", "tombstones"))
+        for key, vector, checksum in _rows(connection, "key, vector, checksum", "log"):
+            if isinstance(vector, bytes) and len(vector) == 4 * dim and zlib.crc32(vector) == checksum:
                 found.vectors[key] = np.frombuffer(vector, np.float32)
     return True
 
 
-def _rows(connection: sqlite3.Connection, columns: str, table: str, last: int) -> Iterator[tuple]:
-    """Read a table in steps of its keys; where a step hits a damaged page, row by row."""
-    query = f"SELECT {columns} FROM {table} WHERE key BETWEEN ? AND ?"
-    for start in range(1, last + 1, _STEP):
+def _best_view(path: Path) -> sqlite3.Connection | None:
+    """Open a database with its write-ahead log or without, whichever has more writes; None if it can't be read.
+
+    A log that was folded into the file and then damaged hides newer pages behind older ones.
+    """
+    views: list[tuple[int, int, sqlite3.Connection]] = []
+    for order, how in enumerate(("immutable=1", "mode=ro")):
+        if not path.is_file():
+            continue
         try:
-            rows = connection.execute(query, (start, start + _STEP - 1)).fetchall()
+            connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error:
-            rows = []
-            for key in range(start, start + _STEP):
-                with suppress(sqlite3.Error):
-                    rows += connection.execute(query, (key, key)).fetchall()
-        yield from rows
+            continue
+        changes = -1
+        with suppress(sqlite3.Error, TypeError):
+            changes = int(connection.execute("SELECT value FROM facts WHERE name = 'changes'").fetchone()[0])
+        views.append((changes, order, connection))
+    if not views:
+        return None
+    best = max(views, key=lambda view: view[:2])[2]
+    for *_, other in views:
+        if other is not best:
+            other.close()
+    return best
+
+
+def _rows(connection: sqlite3.Connection, columns: str, table: str) -> Iterator[tuple]:
+    """Read a table in the order of its keys, which are the first column; step over damaged pages.
+
+    The steps are of one key each, and after many of them they grow, so that they come to an end.
+    """
+    query = f"SELECT {columns} FROM {table} WHERE key >= ? ORDER BY key"
+    start, failures = 0, 0
+    while start <= _LAST_KEY:
+        try:
+            for row in connection.execute(query, (start,)):
+                yield row
+                start, failures = max(start, row[0] + 1), 0
+            return
+        except sqlite3.Error:
+            failures += 1
+            start += 1 if failures < _SINGLE_STEPS else 1 << min(failures - _SINGLE_STEPS, 62)
 
 
 def _write(folder: Path, name: str, snapshot: Snapshot, found: _Found, kept: dict[str, int]) -> None:
@@ -225,7 +183,7 @@ def _write(folder: Path, name: str, snapshot: Snapshot, found: _Found, kept: dic
         if kept:
             vectors = np.stack([found.vectors[key] for key in kept.values()])
             metadata = [json.loads(found.items[key][1]) for key in kept.values()]
-            with database.transaction():
+            with database.transaction(described("repair", list(kept))):
                 database.insert(list(kept), vectors, metadata)
     finally:
         database.close()

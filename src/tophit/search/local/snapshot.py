@@ -4,7 +4,6 @@ After a crash the old or the new snapshot is there. The one before is kept, with
 The files it names are written through :class:`HashedFile`; :class:`WriterLock` keeps a second writer out.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import write_text
+from tophit.files import FileLock, Locked, write_text
 
 FORMAT = 2
 NAME = "index.json"
@@ -164,23 +163,13 @@ def remove_all(folder: Path, names: set[str]) -> None:
             continue
 
 
-class WriterLock:
+class WriterLock(FileLock):
     """Held from construction until :meth:`release`."""
 
     def __init__(self, folder: Path) -> None:
-        path = folder / "lock"
         try:
-            self.handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise TophitError(f"{path} can't be written: {error.strerror}.") from error
-        try:
-            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self.handle)
-            raise TophitError(f"Another process is writing to the index in {folder}; one writer at a time.") from error
-
-    def release(self) -> None:
-        """Allow others to write."""
-        if self.handle >= 0:
-            os.close(self.handle)
-            self.handle = -1
+            super().__init__(folder / "lock")
+        except Locked as error:
+            raise TophitError(
+                f"Another process is writing to the index in {folder} ({error.holder}); one writer at a time."
+            ) from error

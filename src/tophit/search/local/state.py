@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tophit.errors import TophitError
+from tophit.search.local.acknowledged import SUFFIX
 from tophit.search.local.database import Database
 from tophit.search.local.delta import Delta
 from tophit.search.local.part_search import Part
@@ -17,6 +18,8 @@ from tophit.search.local.snapshot import NAME, PREVIOUS, Snapshot, read_snapshot
 _TRIES = 20
 _OURS = re.compile(r"(segment-|items-|vectors-|\.index\.|\.index\.previous\.)")
 """Files that belong to an index, those of older formats and unfinished ones too."""
+_BESIDE = re.compile(rf"(-wal|-shm|{SUFFIX})$")
+"""How the names of files end that belong to a database."""
 
 
 @dataclass
@@ -84,4 +87,4 @@ def remove_leftovers(folder: Path) -> None:
             if name == NAME:
                 return  # damaged: a repair may need any file
     ours = {path.name for path in folder.iterdir() if path.is_file() and _OURS.match(path.name)}
-    remove_all(folder, {name for name in ours if name.removesuffix("-wal").removesuffix("-shm") not in named})
+    remove_all(folder, {name for name in ours if _BESIDE.sub("", name) not in named})

@@ -1,0 +1,89 @@
+"""What a saved embedder says of itself, checked before anything is built from it: its file may be anybody's.
+
+Nothing that it names is looked up on the network, and it makes nothing larger than its own file of weights.
+"""
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tophit.errors import TophitError
+from tophit.files import read_small_json
+
+_MOST_SIDE = 8192
+_MOST_LEVELS = 16
+
+
+def read_description(path: Path, version: int) -> dict[str, Any]:
+    """Read and check an embedder's description; mistakes in it are ``ValueError``, ``KeyError`` or ``TypeError``."""
+    fields = read_small_json(path)
+    if fields["format"] != version:
+        raise TophitError(f"{path.parent} has format {fields['format']}; this version of Tophit reads {version}.")
+    architecture, preprocessing = fields["architecture"], fields["preprocessing"]
+    _check(isinstance(architecture["backbone"], str), "backbone is a name")
+    dim = architecture["dim"]
+    _check(dim is None or (_is_whole(dim) and dim >= 1), "dim is a whole number of at least 1, or null")
+    _check(_is_number(architecture["p"]) and architecture["p"] > 0, "p is a number above 0")
+    levels = architecture.get("levels", 3)
+    _check(_is_whole(levels) and 1 <= levels <= _MOST_LEVELS, f"levels is a whole number from 1 to {_MOST_LEVELS}")
+    size, crop = preprocessing["size"], preprocessing["crop"]
+    _check(_is_whole(size) and 1 <= size <= _MOST_SIDE, f"size is a whole number from 1 to {_MOST_SIDE}")
+    _check(_is_number(crop) and 0 < crop <= 1, "crop is a share above 0 and up to 1")
+    for name in ("mean", "std"):
+        values = preprocessing[name]
+        good = isinstance(values, list) and len(values) == 3 and all(map(_is_number, values))
+        _check(good and (name == "mean" or min(values) > 0), f"{name} has three numbers, above 0 for std")
+    return fields
+
+
+def check_network_free(name: str, config: Mapping[str, Any] | None) -> None:
+    """Refuse a saved backbone that could be built only with the network's help."""
+    if (name.startswith("hf/") and config is None) or (name.startswith("timm/") and ":" in name):
+        raise TophitError(
+            f"The saved embedder names '{name}' without its configuration, so it would have to be looked up on the "
+            "network. Name the model yourself, with its weights, if you trust it."
+        )
+
+
+def check_size(head: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a head, built without memory, whose shape is not that of its weights."""
+    for name, value in head.state_dict().items():
+        found = state.get(f"head.{name}")
+        if found is None or found.shape != value.shape:
+            shape = "missing" if found is None else "x".join(map(str, found.shape))
+            raise ValueError(f"head.{name} is {shape}, not {'x'.join(map(str, value.shape))}")
+
+
+@contextmanager
+def without_hub() -> Iterator[None]:
+    """Keep the libraries of Hugging Face from the network inside a block."""
+    constants: Any = sys.modules.get("huggingface_hub.constants")
+    if constants is None:
+        try:
+            import huggingface_hub.constants as constants
+        except ImportError:
+            yield
+            return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _check(good: bool, rule: str) -> None:
+    if not good:
+        raise ValueError(rule)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
