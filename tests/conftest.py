@@ -17,6 +17,7 @@ from tests.reporting.reported import opened, report_page, reported, single_page 
 from tests.search.servers import milvus_server, place, postgres_server  # noqa: F401  (fixtures)
 from tests.serve.pages import browser, page, server  # noqa: F401  (fixtures)
 from tests.serve.served import admin, client, serve, served, served_copy, tokens  # noqa: F401  (fixtures)
+from tests.working import working, working_folder  # noqa: F401  (fixtures)
 
 from tophit.data.icons import icon_set
 from tophit.data.manifest import Manifest

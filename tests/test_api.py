@@ -60,6 +60,15 @@ def test_training_returns_metrics_the_gain_and_the_embedder(
     assert "<table>" in result._repr_html_()
 
 
+def test_in_a_notebook_a_repr_is_text_and_shows_nothing_by_itself(
+    result: TrainingResult, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    expected = repr(result)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert repr(result) == expected
+    assert capfd.readouterr().out == ""
+
+
 def test_keywords_mirror_the_recipe_and_suit_the_batches(result: TrainingResult) -> None:
     recipe = Recipe.model_validate(yaml.safe_load((result.folder / "recipe.yaml").read_text()))
     assert recipe.loss.name == "pnp"

@@ -45,7 +45,7 @@ class Difference(Protocol):
 def as_text(table: Table) -> str:
     """Return a table as plain text, for a ``repr``."""
     out = io.StringIO()
-    Console(file=out, width=_TEXT_WIDTH, color_system=None).print(table)
+    Console(file=out, width=_TEXT_WIDTH, color_system=None, force_jupyter=False).print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 

@@ -1,0 +1,26 @@
+"""A folder to run examples and the code of pages in: ``photos/`` with one folder per class, and ``query.jpg``."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder; its pictures are embedded once, since features are cached."""
+    from tests.conftest import draw_picture
+
+    folder = tmp_path_factory.mktemp("working")
+    for kind in range(8):
+        (folder / "photos" / f"class {kind}").mkdir(parents=True)
+        for number in range(6):
+            draw_picture(kind, number, 64).save(folder / "photos" / f"class {kind}" / f"{number}.jpg")
+    draw_picture(3, 99, 64).save(folder / "query.jpg")
+    return folder
+
+
+@pytest.fixture
+def working(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same, as the current folder."""
+    monkeypatch.chdir(working_folder)
+    return working_folder
