@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo browser test test-slow lint format bench clean
+.PHONY: help install demo browser test test-slow lint format bench dist clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -55,6 +55,11 @@ format: $(VENV)/.installed-dev ## Format, and fix what ruff can
 
 bench: $(VENV)/.installed-dev ## Run the benchmarks, side by side in one run
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
+
+dist: $(VENV)/.installed-dev ## Build the wheel and the source archive into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## Remove .venv and what tools left behind (runs stay)
 	rm -rf $(VENV) .pytest_cache .ruff_cache
