@@ -9,7 +9,7 @@ umask 077
 tokens=$(mktemp)
 echo "read $TOPHIT_TOKEN" >"$tokens"
 [ -z "${TOPHIT_ADMIN_TOKEN:-}" ] || echo "admin $TOPHIT_ADMIN_TOKEN" >>"$tokens"
-set -- "$@" --host 0.0.0.0 --port 8000 --token-file "$tokens"
+set -- "$@" --host 0.0.0.0 --port "${TOPHIT_PORT:-8000}" --token-file "$tokens"
 for name in ${TOPHIT_HOSTS:-localhost}; do
   set -- "$@" --allow-host "$name"
 done

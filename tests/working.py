@@ -1,8 +1,11 @@
 """A folder to run examples and the code of pages in: ``photos/`` with one folder per class, and ``query.jpg``."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+
+CLASSES = ("bird", "cat", "dog", "fish", "horse", "mouse", "sheep", "whale")
 
 
 @pytest.fixture(scope="session")
@@ -11,16 +14,17 @@ def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.conftest import draw_picture
 
     folder = tmp_path_factory.mktemp("working")
-    for kind in range(8):
-        (folder / "photos" / f"class {kind}").mkdir(parents=True)
+    for kind, name in enumerate(CLASSES):
+        (folder / "photos" / name).mkdir(parents=True)
         for number in range(6):
-            draw_picture(kind, number, 64).save(folder / "photos" / f"class {kind}" / f"{number}.jpg")
-    draw_picture(3, 99, 64).save(folder / "query.jpg")
+            draw_picture(kind, number, 64).save(folder / "photos" / name / f"{number}.jpg")
+    draw_picture(CLASSES.index("fish"), 99, 64).save(folder / "query.jpg")
     return folder
 
 
 @pytest.fixture
 def working(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, as the current folder."""
+    """The same, as the current folder, without the runs of other tests."""
+    shutil.rmtree(working_folder / "runs", ignore_errors=True)
     monkeypatch.chdir(working_folder)
     return working_folder
