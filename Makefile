@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo browser test test-slow lint format bench dist clean
+.PHONY: help install demo browser test test-slow lint format bench docs dist clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -55,6 +55,15 @@ format: $(VENV)/.installed-dev ## Format, and fix what ruff can
 
 bench: $(VENV)/.installed-dev ## Run the benchmarks, side by side in one run
 	for file in benchmarks/[a-z]*.py; do $(BIN)/python -m benchmarks.$$(basename $$file .py) || exit 1; done
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what builds the documentation into $(VENV) ..."
+	@$(PIP) -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs ## Build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
 
 dist: $(VENV)/.installed-dev ## Build the wheel and the source archive into dist/, and check them
 	rm -rf dist
