@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
 
+_ELSEWHERE, _SCRIPT = "https://unpkg.com/iframe-worker/shim", "search_from_disk.js"
 ROOT = Path(__file__).parents[1]
 PAGES = {
     "contributing.md": "CONTRIBUTING.md",
@@ -28,3 +30,13 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
     for name, source in PAGES.items():
         markdown = re.sub(rf"\]\((?:\.\./)+{re.escape(source)}\)", f"]({name})", markdown)
     return markdown
+
+
+def on_post_page(output: str, *, page: Any, config: Any) -> str:
+    """Load the script that lets the search work from a disk from the site itself, not from another host."""
+    return output.replace(_ELSEWHERE, get_relative_url(_SCRIPT, page.url))
+
+
+def on_post_template(output: str, *, template_name: str, config: Any) -> str:
+    """Do the same in pages without a source, such as 404.html."""
+    return output.replace(_ELSEWHERE, f"/{_SCRIPT}")

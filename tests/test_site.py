@@ -4,8 +4,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[1]
 _LOADED = re.compile(r"""<(?:script|link|img|iframe)[^>]+?(?:src|href)=["'](?P<at>https?:)?//[^"']+["']""")
@@ -37,3 +41,20 @@ def test_a_page_loads_nothing_from_another_host(site: Path) -> None:
         assert not _LOADED.search(page.read_text(encoding="utf-8")), page
     for style in site.rglob("*.css"):
         assert not re.search(r"url\([\"']?https?:|@import", style.read_text(encoding="utf-8")), style
+
+
+@pytest.mark.slow
+def test_opened_from_a_disk_the_search_finds_pages_and_nothing_is_requested_elsewhere(
+    site: Path, browser: "Browser"
+) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for name in ("index", "concepts", "python/functions"):
+        page.goto((site / f"{name}.html").as_uri())
+        page.locator("h1").wait_for()
+    page.locator("input.md-search__input").click()
+    page.keyboard.type("semi-hard")
+    page.locator(".md-search-result__item").first.wait_for()
+    assert {url.partition(":")[0] for url in asked} <= {"file", "data", "blob", "about"}
+    page.close()

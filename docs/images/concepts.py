@@ -88,21 +88,21 @@ def losses() -> None:
     ]
     parts += [dot(90, 170, BLUE), dot(130, 170, ORANGE), arrow(90, 170, 40, 170, RED), arrow(130, 170, 180, 170, RED)]
     parts += [text(108, 200, "apart, to a margin", 12, RED)]
-    a, p, n = (300, 130), (270, 75), (400, 165)
-    parts += [f'<circle cx="300" cy="130" r="80" fill="none" stroke="{GREY}" stroke-dasharray="5 5"/>']
+    a, p, n = (312, 130), (285, 80), (402, 162)
+    parts += [f'<circle cx="312" cy="130" r="72" fill="none" stroke="{GREY}" stroke-dasharray="5 5"/>']
     parts += [dot(*a, BLUE), dot(*p, BLUE), dot(*n, ORANGE), arrow(*p, *a, GREEN), arrow(*a, *n, RED)]
-    parts += [text(300, 156, "anchor", 12), text(270, 62, "positive", 12, GREEN), text(398, 190, "negative", 12, RED)]
+    parts += [text(312, 156, "anchor", 12), text(278, 68, "positive", 12, GREEN), text(398, 190, "negative", 12, RED)]
     for x, y, colour in ((490, 100, BLUE), (600, 160, ORANGE)):
         parts += [star(x, y, colour)]
         for dx, dy in ((-28, -34), (34, -26), (-30, 34)):
             parts += [dot(x + dx, y + dy, colour), arrow(x + dx, y + dy, x, y, GREEN)]
-    parts += [text(545, 215, "★ proxy: learned, one or several per class", 11, GREY)]
+    parts += [text(545, 216, "★ a proxy, which is learned", 12, GREY)]
     parts += [dot(680, 75, BLUE), text(708, 80, "query", 12)]
     for place, colour in enumerate((BLUE, ORANGE, BLUE, ORANGE, BLUE, ORANGE)):
         parts += [dot(685 + 30 * place, 130, colour), text(685 + 30 * place, 158, str(place + 1), 11, GREY)]
     parts += [path("M745 112 q-15 -30 -30 0", GREEN, f'marker-end="url(#{GREEN[1:]})"')]
     parts += [path("M805 112 q-30 -46 -60 0", GREEN, f'marker-end="url(#{GREEN[1:]})"')]
-    parts += [text(757, 200, "right ones move before wrong ones", 12, GREEN)]
+    parts += [text(757, 200, "right ones move forward", 12, GREEN)]
     write("losses", 870, 260, parts, "Four families of losses")
 
 
@@ -139,9 +139,7 @@ def batches() -> None:
     """Draw a random and a balanced batch."""
     parts = []
     mixed = (0, 2, 1, 3, 0, 0, 2, 1, 3, 3, 2, 0, 1, 2, 3, 1)
-    for at, (name, order) in enumerate(
-        (("random", mixed), ("balanced: 4 classes x 4 images", [i // 4 for i in range(16)]))
-    ):
+    for at, (name, order) in enumerate((("random", mixed), ("balanced: 4 classes x 4", [i // 4 for i in range(16)]))):
         x = 10 + 290 * at
         parts += [box(x, 10, 280, 190), text(x + 140, 36, name, 16, weight="bold")]
         parts += [dot(x + 65 + 50 * (i % 4), 70 + 34 * (i // 4), COLOURS[kind], 10) for i, kind in enumerate(order)]

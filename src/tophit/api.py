@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Model = Union[str, Path, "TrainingResult", "Embedder"]
 """A run, an embedder's folder, a backbone's name, a result of ``train``, or an embedder itself."""
-Source = str | Path | Mapping[str, Any] | None
 Chosen = str | Mapping[str, Any]
 _MOST_ON_A_MAP = 5000
 
@@ -57,7 +56,7 @@ class RecipeFields(TypedDict, total=False):
 
 def train(
     data: str | Path | Mapping[str, Any] | None = None,
-    recipe: Source = "head",
+    recipe: str | Path | Mapping[str, Any] | None = "head",
     *,
     out: str | Path,
     progress: bool | View = False,
@@ -156,7 +155,7 @@ def compare(
     data: str | Path | None = None,
     *,
     out: str | Path | None = None,
-    plan: Source = None,
+    plan: str | Path | Mapping[str, Any] | None = None,
     preset: str | None = None,
     seeds: int | None = None,
     trials: int | None = None,
@@ -386,7 +385,9 @@ def index(
 
 
 def recipe_from(
-    data: str | Path | Mapping[str, Any] | None, recipe: Source, fields: Mapping[str, Any]
+    data: str | Path | Mapping[str, Any] | None,
+    recipe: str | Path | Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
 ) -> tuple["Recipe", set[str]]:
     """Return the recipe of a call, and the paths of the fields that the call set."""
     from tophit.recipe import read_recipe
