@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # constraints.txt pins every version, torch's to a release that is small on machines without a GPU.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help install demo browser test test-slow lint format bench hashes sbom audit clean
+.PHONY: help install demo browser test test-slow lint format bench docs dist hashes sbom audit clean
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -69,6 +69,20 @@ sbom: $(VENV)-audit/.created ## Write sbom.json: all pinned packages in CycloneD
 
 audit: $(VENV)-audit/.created ## Ask the public databases for known weaknesses of the pinned packages (needs a network)
 	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip -r requirements-hashed.txt
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Installing what builds the documentation into $(VENV) ..."
+	@$(PIP) -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.installed-docs ## Build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html"
+
+dist: $(VENV)/.installed-dev ## Build the wheel and the source archive into dist/, and check them
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
 
 clean: ## Remove .venv and what tools left behind (runs stay)
 	rm -rf $(VENV) $(VENV)-audit .pytest_cache .ruff_cache

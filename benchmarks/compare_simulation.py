@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from tophit.compare.statistics import ClassTable, estimate, ranks
+from tophit.comparing.statistics import ClassTable, estimate, ranks
 from tophit.evaluation.confidence import paired_difference
 
 _DOUBT = 0.05

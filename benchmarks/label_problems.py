@@ -21,7 +21,7 @@ from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
 from tophit.models.embedder import load
 from tophit.recipe import read_recipe
-from tophit.report.label_problems import NEARER, find_label_problems
+from tophit.reporting.label_problems import NEARER, find_label_problems
 from tophit.training import train
 from tophit.training.run import data_of_run
 

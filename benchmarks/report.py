@@ -143,10 +143,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run = make_run(folder, given.queries)
-        import_only = "import tophit.report.make\nfrom tophit.data.folders import open_data\n"
+        import_only = "import tophit.reporting.make\nfrom tophit.data.folders import open_data\n"
         least, _ = peak_of(f"{import_only}open_data({str(folder / 'features.npz')!r})")
         timed = "from benchmarks.report import Timed\n"
-        most, seconds = peak_of(f"{import_only}{timed}tophit.report.make.make_report({str(run)!r}, view=Timed())")
+        most, seconds = peak_of(f"{import_only}{timed}tophit.reporting.make.make_report({str(run)!r}, view=Timed())")
         page = run / "report.html"
         beside = sum(path.stat().st_size for path in (run / "report_files").rglob("*") if path.is_file())
         print(f"{given.queries:,} queries of {DIM} dimensions: {seconds:.0f} s, peak memory {most:.2f} GB")

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from filelock import FileLock
 from PIL import Image, ImageDraw
-from tests.compare.toy import toy_data  # noqa: F401  (a fixture)
-from tests.report.reported import opened, report_page, reported, single_page  # noqa: F401  (fixtures)
+from tests.comparing.toy import toy_data  # noqa: F401  (a fixture)
+from tests.reporting.reported import opened, report_page, reported, single_page  # noqa: F401  (fixtures)
 from tests.search.servers import milvus_server, place, postgres_server  # noqa: F401  (fixtures)
 from tests.serve.pages import browser, page, server  # noqa: F401  (fixtures)
 from tests.serve.served import admin, client, serve, served, served_copy, tokens  # noqa: F401  (fixtures)
+from tests.working import working, working_folder  # noqa: F401  (fixtures)
 
 from tophit.data.icons import icon_set
 from tophit.data.manifest import Manifest

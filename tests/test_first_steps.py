@@ -15,7 +15,7 @@ from tophit.cli import app
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.exported import export_embedder
-from tophit.report.tables import metric_list, spread_sentence
+from tophit.tables import metric_list, spread_sentence
 
 SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1"]
 Run = Callable[..., Any]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.claims.plans import HEAD, NET, claims_plan
 from benchmarks.claims.sets import characters, icon_features, reduced
-from tophit.compare import Plan, Store
-from tophit.compare.workers import run_workers
+from tophit.comparing import Plan, Store
+from tophit.comparing.workers import run_workers
 from tophit.progress import View
 
 TIMES = "times.jsonl"  # how long each round took

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tophit.compare import Plan, Store
-from tophit.compare.plan import recipe_of
+from tophit.comparing import Plan, Store
+from tophit.comparing.plan import recipe_of
 from tophit.training import train
 
 LONGER = "longer.jsonl"  # what was found, a line for each candidate

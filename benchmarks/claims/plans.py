@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tophit.compare import Plan, make_plan, preset_fields
+from tophit.comparing import Plan, make_plan, preset_fields
 from tophit.recipe import merged
 
 RATES = [5e-4, 2e-3]

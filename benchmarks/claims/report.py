@@ -7,9 +7,9 @@ from pathlib import Path
 
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.longer import LONGER
-from tophit.compare import Plan, Store
-from tophit.compare.statistics import ClassTable, Estimate, estimate, holm
-from tophit.compare.summary import common_seeds, table_of
+from tophit.comparing import Plan, Store
+from tophit.comparing.statistics import ClassTable, Estimate, estimate, holm
+from tophit.comparing.summary import common_seeds, table_of
 from tophit.data.feature_files import features_of_rows
 from tophit.data.folders import open_data
 from tophit.evaluation import retrieval_metrics

@@ -15,13 +15,13 @@ from tophit.data.icons import icon_set, pixel_vectors
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.evaluation import RetrievalMetrics
 from tophit.files import write_json
+from tophit.images.sheet import SheetCell, contact_sheet
 from tophit.models.embedder import load
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.report.sheet import SheetCell, contact_sheet
-from tophit.report.tables import metrics_table
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.versions import is_catalogue, read_versions
+from tophit.tables import metrics_table
 from tophit.training import resume, train
 from tophit.training.building import make_embedder
 from tophit.training.evaluate import evaluate_rows, metrics_of_vectors

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from reference.set_trees import TREES
 from tophit.cli import app
-from tophit.compare.workers import work
+from tophit.comparing.workers import work
 from tophit.errors import UsageError
 from tophit.papers.entries import COMPUTED, entry_names, find_entry, rows_of
 from tophit.papers.measured_rows import MeasuredTable

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tophit.compare import Plan, make_plan
+from tophit.comparing import Plan, make_plan
 
 
 def toy_plan(data: str, seeds: int = 2, trials: int = 0, epochs: int = 2, **changes: Any) -> Plan:

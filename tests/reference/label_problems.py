@@ -1,4 +1,4 @@
-"""Which images lie in another class, written out literally from the definition in tophit.report.label_problems."""
+"""Which images lie in another class, written out literally from the definition in tophit.reporting.label_problems."""
 
 import numpy as np
 

@@ -20,7 +20,7 @@ from tophit.errors import UsageError
 from tophit.evaluation import retrieval_metrics
 from tophit.models import build_embedder
 from tophit.recipe import Recipe, make_recipe, read_recipe, recipe_names
-from tophit.report.runs import list_runs
+from tophit.reporting.runs import list_runs
 from tophit.training import Run, resume, train
 from tophit.training.keeping import BACKBONE, START, TRAINED, Candidates, choose, mixture
 from tophit.training.run import data_of_run

@@ -12,7 +12,7 @@ from tophit import load
 from tophit.cli import app
 from tophit.errors import UsageError
 from tophit.recipe import Recipe, make_recipe
-from tophit.report.local_centres import local_centres
+from tophit.reporting.local_centres import local_centres
 from tophit.training import train
 from tophit.training.proxies import describe_centres, load_proxies
 from tophit.training.run import Run

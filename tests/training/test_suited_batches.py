@@ -6,6 +6,7 @@ import pytest
 
 from tophit.progress import View
 from tophit.recipe import read_recipe
+from tophit.recipe.reading import overridden
 from tophit.training import train
 from tophit.training.suited_batches import size_note, suit_batches
 
@@ -26,7 +27,7 @@ SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32
 def test_a_loss_that_needs_balanced_batches_gets_them_unless_told_otherwise(
     overrides: list[str], sampler: str, reason: str | None
 ) -> None:
-    recipe, note = suit_batches(read_recipe("head", overrides, "x"), overrides)
+    recipe, note = suit_batches(read_recipe("head", overrides, "x"), overridden(overrides))
     assert recipe.batches.sampler == sampler
     assert (note is None) == (reason is None)
     assert reason is None or (reason in str(note) and "32 classes x 4 images" in str(note))

@@ -1,7 +1,11 @@
 """``tophit plan``: the data, what each choice would take, and what to choose."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any
+
+from rich.table import Table
 
 from tophit.advice.rules import advised_choice, advised_size, rule_for
 from tophit.advice.survey import Survey, survey
@@ -12,6 +16,7 @@ from tophit.models.backbones import backbone_spec
 from tophit.progress import View, in_words
 from tophit.recipe import Recipe, merged, read_recipe
 from tophit.recipe.reading import make_recipe
+from tophit.tables import as_html, as_text
 from tophit.training.building import with_given_features
 from tophit.training.run_rows import rows_of
 
@@ -37,7 +42,7 @@ class Option:
         return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """The data, the options, and what to choose, each with its reason."""
 
@@ -55,14 +60,32 @@ class Advice:
         """Return it as plain values."""
         return {**asdict(self), "options": [option.to_json() for option in self.options]}
 
+    def __repr__(self) -> str:
+        table = as_text(options_table(self.options))
+        return "\n".join([*self.data.sentences(), table, "Advice:", *self.reasons, self.command])
+
+    def _repr_html_(self) -> str:
+        data, advice = (
+            "<br>".join(map(escape, lines)) for lines in (self.data.sentences(), [*self.reasons, self.command])
+        )
+        return f"<p>{data}</p>{as_html(options_table(self.options))}<p>{advice}</p>"
+
 
 def plan(
-    data: str, backbone: str | None = None, overrides: list[str] | None = None, view: View | None = None
+    data: str,
+    backbone: str | None = None,
+    overrides: Sequence[str] = (),
+    view: View | None = None,
+    *,
+    fields: Mapping[str, Any] | None = None,
 ) -> Advice:
-    """Look at data, measure a few steps of each choice with a backbone, and advise."""
+    """Look at data, measure a few steps of each choice with a backbone, and advise.
+
+    ``overrides`` such as ``loss.alpha=2`` and the nested values ``fields`` change the recipe ``head``.
+    """
     view = view or View()
-    given = [*([f"embedder.backbone={backbone}"] if backbone else []), *(overrides or [])]
-    base = with_given_features(read_recipe("head", given, data))
+    given = [*([f"embedder.backbone={backbone}"] if backbone else []), *overrides]
+    base = with_given_features(read_recipe("head", given, data, fields=fields))
     rows = rows_of(base)
     found = survey(rows)
     own = None if data.endswith(SUFFIX) else _own_size(base)
@@ -94,6 +117,19 @@ def describe_run(recipe: Recipe) -> list[str]:
     most = ", ".join(f"{name} {in_words(seconds)}" for name, seconds in parts if seconds >= 1)
     about = f"About {in_words(time.seconds)} on this machine" + (f" ({most})" if most else "")
     return [*found.sentences(), f"{about}, {time.memory / 1e9:.1f} GB of memory. Other choices: tophit plan."]
+
+
+def options_table(options: Sequence[Option]) -> Table:
+    """Return a table with one row per choice of what learns: an epoch, the whole run and the memory."""
+    table = Table("what learns", "pixels", "an epoch", "epochs", "whole run", "memory")
+    for option in options:
+        found, size = option.estimate, "" if option.size is None else str(option.size)
+        if found is None:
+            table.add_row(option.trainable, size, "", "", f"not possible: {option.problem}", "")
+            continue
+        cells = (in_words(found.epoch), str(option.epochs), in_words(found.seconds), f"{found.memory / 1e9:.1f} GB")
+        table.add_row(option.trainable, size, *cells)
+    return table
 
 
 def _own_size(recipe: Recipe) -> int:

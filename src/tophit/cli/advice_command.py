@@ -23,10 +23,10 @@ def plan(
     import json
 
     from tophit import advice
+    from tophit.advice.planning import options_table
     from tophit.progress import TerminalView, View
-    from tophit.report.tables import options_table
 
-    found = advice.plan(data, backbone, overrides, View() if as_json else TerminalView(console))
+    found = advice.plan(data, backbone, overrides or [], View() if as_json else TerminalView(console))
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
         return

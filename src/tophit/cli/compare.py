@@ -40,17 +40,17 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Find the method that suits your data: the same budget for all, several seeds, one look at the test classes."""
-    from tophit.compare.comparison import open_comparison, run_comparison
+    from tophit.comparing.comparison import open_comparison, run_comparison
 
     changes: dict[str, Any] = {"seeds": seeds, "trials": trials, "epochs": epochs}
     if worker:
         if plan is None or preset or data:
             raise UsageError("--worker helps with a comparison that was started: tophit compare FOLDER --worker.")
-        from tophit.compare.workers import work
+        from tophit.comparing.workers import work
 
         console.print(f"Did {work(plan, storage)} runs; none are left.", highlight=False)
         return
-    from tophit.compare.outputs import to_table
+    from tophit.comparing.outputs import to_table
     from tophit.files import check_folder
     from tophit.progress import TerminalView
 

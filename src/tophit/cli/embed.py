@@ -36,14 +36,11 @@ def embed(
     verbose: Verbose = False,
 ) -> None:
     """Write the vectors of images as Parquet parts; run the same command again to continue after a stop."""
-    from tophit.data.folders import open_images, part_of
+    from tophit.api import images_for
     from tophit.embedding.vector_parts import check_parts_folder
 
     check_parts_folder(out)
-    images = open_images(data)
-    from tophit.training.run_data import split_as_in_run
-
-    part = part_of(split_as_in_run(run, images) if Path(data).is_dir() else images, split)
+    part = images_for(data, run, split)
     import time
 
     from tophit.embedding.folder import embed_to_folder

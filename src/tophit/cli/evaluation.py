@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.report.tables import comparison_list, metric_list, named_sets_table, spread_sentence
-from tophit.wording import counted
+from tophit.tables import spread_sentence
 
 
 @app.command(
@@ -63,42 +62,34 @@ def evaluate(
 ) -> None:
     """Measure how well a model finds images of the same label, with 95% intervals over classes."""
     import json
-    from dataclasses import asdict
 
-    from tophit.data.folders import part_of
+    from tophit import api
     from tophit.files import check_folder
-    from tophit.training.run import advantage_of, recipe_of_run
-    from tophit.training.run_data import data_to_test, evaluation_folder
+    from tophit.progress import TerminalView
+    from tophit.training.full_evaluation import as_json as to_json
+    from tophit.training.run_data import evaluation_folder
 
     folder = out or evaluation_folder(model, data, split)
     if folder is not None:
         check_folder(folder, "--out")
-    part = part_of(data_to_test(model, data), split)
-    from tophit.models import load
-    from tophit.progress import TerminalView
-    from tophit.reranking import parse_reranking
-    from tophit.training.full_evaluation import as_json as to_json
-    from tophit.training.full_evaluation import evaluate_fully, measured_for, write_evaluation
-
-    wanted = measured_for(recipe_of_run(model), metric or (), clusters, protocol)
-
-    other = None if against is None else load(against)
-    step = None if rerank is None else parse_reranking(rerank)
-    view = TerminalView(errors)
-    if against is not None and (warning := advantage_of(against, part.rows)):
-        view.note(f"Warning: {warning}")
-    found = evaluate_fully(load(model), part, other, **asdict(wanted), rerank=step, view=view)
+    found = api.evaluate(
+        model,
+        data,
+        against=against,
+        split=split,
+        metrics=metric or (),
+        rerank=rerank,
+        clusters=clusters,
+        protocol=protocol,
+        out=folder,
+        progress=TerminalView(errors),
+    )
     if folder is not None:
-        write_evaluation(found, folder)
         errors.print(f"Written: {folder / 'evaluation.json'} and per_query.parquet", highlight=False, soft_wrap=True)
     if as_json:
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
         return
-    classes = len({row.label for row in found.queries})
-    console.print(f"{counted(len(found.queries), 'query')} of {counted(classes, 'class')}:", highlight=False)
-    console.print(metric_list({**found.metrics, **found.clustering}, found.metrics.intervals))
-    if found.other is not None:
-        console.print(comparison_list(found.metrics, found.other, found.differences))
-    if found.test_sets:
-        console.print(named_sets_table(found.test_sets, found.protocol))
+    console.print(found.headline(), highlight=False)
+    for table in found.tables():
+        console.print(table)
     console.print(spread_sentence(found.spread), highlight=False)

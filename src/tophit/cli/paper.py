@@ -56,7 +56,7 @@ def paper(
     from tophit.papers.reproduction import Choice, begin, is_reproduction, reopen
 
     if worker:
-        from tophit.compare.workers import work
+        from tophit.comparing.workers import work
 
         console.print(f"Did {work(reopen(Path(name)).store.folder)} runs; none are left.", highlight=False)
         return

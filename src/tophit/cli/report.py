@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.errors import UsageError
 
 
 @app.command(
@@ -28,22 +27,13 @@ def report(
     verbose: Verbose = False,
 ) -> None:
     """Write a page on what a run's model finds: galleries, worst queries, the map, two models side by side."""
-    from tophit.compare.comparison import compare_report, is_comparison
+    from tophit import api
     from tophit.progress import TerminalView
 
-    view = TerminalView(errors)
-    if is_comparison(run):
-        if against is not None or data is not None:
-            raise UsageError(f"{run} is a comparison: --against and --data are for the report of a run.")
-        page, sentence = compare_report(run, out, figures, view)
-        console.print(sentence, highlight=False)
-        console.print(f"Written: {page}", highlight=False, soft_wrap=True)
-        return
-    from tophit.report.make import make_report
-
-    written = make_report(run, against, data, out, figures, view=view)
+    written = api.report(run, against=against, data=data, out=out, figures=figures, progress=TerminalView(errors))
     console.print(written.verdict, highlight=False)
     size = f"{written.page.stat().st_size / 1e6:.1f} MB"
-    console.print(f"Written: {written.page} ({size}) and {written.problems.name}", highlight=False, soft_wrap=True)
+    also = "" if written.problems is None else f" and {written.problems.name}"
+    console.print(f"Written: {written.page} ({size}){also}", highlight=False, soft_wrap=True)
     if figures is not None:
         console.print(f"Figures: {len(written.figures)} files in {figures}", highlight=False, soft_wrap=True)

@@ -71,20 +71,17 @@ def index(
     """Embed images and write an index that can be searched, or add them to one."""
     if (images is None) == (vectors is None):
         raise UsageError("Give either images or --from a folder of vectors.")
-    from tophit.data.folders import open_images, part_of
+    from tophit.api import images_for
     from tophit.files import check_cache, check_folder
 
     check_folder(out, "--out")
     check_cache()
-    part = None if images is None else open_images(images)
+    part = None if images is None else images_for(images, run, split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue, load_catalogue
     from tophit.search.versions import IndexOptions
-    from tophit.training.run_data import split_as_in_run
 
-    if part is not None and images is not None:
-        part = part_of(split_as_in_run(run, part) if Path(images).is_dir() else part, split)
     view = TerminalView(console)
     options = IndexOptions(backend, uri or dsn, name, kind, recall)
     if part is None:
@@ -206,7 +203,7 @@ def _print_as_json(titles: Sequence[str], found: "Sequence[Sequence[Hit]]") -> N
 def _draw(
     titles: Sequence[str], pictures: Sequence[Path | None], found: "Sequence[Sequence[Hit]]", sheet: Path
 ) -> None:
-    from tophit.report.sheet import SheetCell, contact_sheet
+    from tophit.images.sheet import SheetCell, contact_sheet
 
     rows = [
         (

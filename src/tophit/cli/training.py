@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from tophit.cli.shell import Verbose, app, console, is_alone
 from tophit.errors import UsageError
-from tophit.report.tables import metric_list, metrics_table, named_sets_table, paper_table
+from tophit.tables import metric_list, metrics_table, named_sets_table, paper_table
 
 if TYPE_CHECKING:
     from tophit.training import TrainingResult
@@ -73,35 +73,25 @@ def train(
         raise UsageError("--resume continues a run with its own recipe; don't give a recipe, --data, --set or --run.")
     if resume is None and run is None:
         raise UsageError("Name the folder of the new run: --run runs/NAME.")
-    from tophit.recipe import read_recipe
-
-    chosen = None if resume else read_recipe(recipe, overrides or [], data)
-    if chosen is not None:
-        from tophit.data.folders import check_data
-        from tophit.files import check_cache, check_folder
-
-        check_data(chosen.data.manifest)  # this and the next before torch, whose import takes long, and any features
-        check_folder(run or "", "--run")
-        check_cache()
-    from tophit import training
+    from tophit import api
+    from tophit.files import check_folder
     from tophit.progress import TerminalView
-    from tophit.training.suited_batches import suit_batches
+    from tophit.recipe import read_recipe
+    from tophit.recipe.reading import overridden
 
-    view = TerminalView(console)
-    if chosen is not None:
-        chosen, note = suit_batches(chosen, overrides or [])
-        view.note(note) if note else None
-    folder = resume or run
-    assert folder is not None
-    if chosen is None and training.Run(folder).result() is not None:
-        view.note(f"The run in {folder} is finished; here are its results.")
-    if chosen is not None and is_alone():
-        from tophit.advice import describe_run
+    view, said = TerminalView(console), overrides or []
+    if resume is not None:
+        from tophit.training import Run
 
-        for sentence in describe_run(chosen):
-            view.note(sentence)
-    result = training.resume(folder, view) if chosen is None else training.train(chosen, folder, view)
-    _print_result(folder, result)
+        if Run(resume).result() is not None:
+            view.note(f"The run in {resume} is finished; here are its results.")
+        result = api.resume(resume, progress=view)
+    else:
+        assert run is not None
+        chosen = read_recipe(recipe, said, data)
+        check_folder(run, "--run")
+        result = api.begin_run(chosen, run, overridden(said), view, describe=is_alone())
+    _print_result(result)
 
 
 @app.command(epilog="Example: tophit runs experiments/")
@@ -113,7 +103,7 @@ def runs(
     """List runs with their progress and best metrics."""
     import json
 
-    from tophit.report.runs import list_runs, runs_table
+    from tophit.reporting.runs import list_runs, runs_table
 
     found = list_runs(folder)
     if as_json:
@@ -144,9 +134,10 @@ def _print_recipe_fields(name: str | None, overrides: list[str], data: str | Non
     else:
         recipe, note = read_recipe(name, overrides, data, to_explain=True), None
         if overrides:
+            from tophit.recipe.reading import overridden
             from tophit.training.suited_batches import suit_batches
 
-            recipe, note = suit_batches(recipe, overrides)
+            recipe, note = suit_batches(recipe, overridden(overrides))
         said = f"The values of {name or 'the command line'}, and the fields of what it does not use. {note or ''}"
     console.print(f"{said}\n", highlight=False, markup=False)
     for path, kind, default, description in recipe_fields(recipe):
@@ -154,11 +145,8 @@ def _print_recipe_fields(name: str | None, overrides: list[str], data: str | Non
         console.print(Padding(escape(description), (0, 0, 0, 4)), highlight=False)
 
 
-def _print_result(folder: Path, result: "TrainingResult") -> None:
-    console.print(
-        f"{result['steps']} steps in {result['seconds']:.0f} s, best epoch {result['best_epoch']}: {folder / 'best'}",
-        highlight=False,
-    )
+def _print_result(result: "TrainingResult") -> None:
+    console.print(result.headline(), highlight=False)
     for sentence in result.sentences():
         console.print(sentence, highlight=False, soft_wrap=True)
     if "centres" in result:
@@ -177,8 +165,4 @@ def _print_result(folder: Path, result: "TrainingResult") -> None:
     if "paper_left_out" in result:
         console.print(f"The paper's numbers are left out: {result['paper_left_out']}.", highlight=False)
     if result.get("before"):
-        models = {
-            "backbone before training": (result["before"], result["before_intervals"]),
-            "kept" if "kept" in result else "trained": (result["test"], result["intervals"]),
-        }
-        console.print(metrics_table(models))
+        console.print(metrics_table(result.models()))

@@ -75,7 +75,7 @@ def paired_difference(
         mean=float(sums.sum() / counts.sum()),
         low=float(low),
         high=float(high),
-        p_bootstrap=min(1.0, 2 * (one_side + 1) / (draws + 1)),
+        p_bootstrap=float(min(1.0, 2 * (one_side + 1) / (draws + 1))),
         p_permutation=_permutation_p(sums[:, 0], draws, seed),
     )
 

@@ -15,6 +15,7 @@ from tophit.evaluation.ranks import relevant_ranks
 from tophit.evaluation.reranked import reranked_ranks
 from tophit.evaluation.scores import search_task
 from tophit.reranking import Reranking
+from tophit.tables import as_html, metric_list
 
 _WITHOUT_K: tuple[str, ...] = ("mAP", "MAP@R", "R-precision")
 
@@ -35,6 +36,9 @@ class RetrievalMetrics(dict[str, float]):
         super().__init__(means)
         self.per_query = dict(per_query)
         self.intervals = dict(intervals)
+
+    def _repr_html_(self) -> str:
+        return as_html(metric_list(self, self.intervals))
 
 
 def retrieval_metrics(

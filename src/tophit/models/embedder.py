@@ -67,6 +67,7 @@ class Embedder(nn.Module):
         self.architecture = architecture
         self.preprocessing = preprocessing
         self.trained = trained
+        self.folder: Path | None = None  # where it was loaded from
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # twice as fast as the default on CPUs
 
     @property
@@ -156,6 +157,19 @@ class Embedder(nn.Module):
                 raise _system_error(error) from error
         write_json(folder / _DESCRIPTION, self.describe())
 
+    def push_to_hub(self, name: str, *, private: bool = False, message: str | None = None) -> str:
+        """Upload it to ``user/name`` on the Hugging Face Hub, with a model card; return what ``tophit.load`` takes.
+
+        Args:
+            name: The repository, which is made if there is none.
+            private: Whether a new repository is private.
+            message: The message of the commit.
+
+        """
+        from tophit.models.hub import push_embedder
+
+        return push_embedder(self, name, private=private, message=message)
+
     def fingerprint(self) -> str:
         """Return a digest of the weights and the preprocessing: equal fingerprints give equal vectors."""
         return digest(self.state_dict(), [self.architecture, self.preprocessing.to_json()])
@@ -221,7 +235,11 @@ def build_embedder(
 
 
 def load(name: str | Path) -> Embedder:
-    """Load an embedder from a run, an embedder's folder, or a backbone's name (then without a head)."""
+    """Load an embedder from a run, an embedder's folder, ``hf:user/name``, or a backbone's name (without a head)."""
+    if str(name).startswith("hf:"):
+        from tophit.models.hub import download_embedder
+
+        name = download_embedder(str(name))
     folder = Path(name)
     for candidate in (folder, folder / "best", folder / "embedder"):
         if (candidate / _DESCRIPTION).is_file():
@@ -277,6 +295,7 @@ def _load_folder(folder: Path) -> Embedder:
             check_size(_build_head(backbone.channels, architecture["dim"], architecture["layer_norm"]), state)
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
+        embedder.folder = folder
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{folder / _DESCRIPTION} does not describe an embedder: {error!r}.") from error
     try:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from tophit.compare.plan import Plan, recipe_of
-from tophit.compare.store import Store
+from tophit.comparing.plan import Plan, recipe_of
+from tophit.comparing.store import Store
 from tophit.papers.entries import PaperRow, paper_title
 from tophit.papers.reproduction import Reproduction
 from tophit.recipe import make_recipe, merged, read_recipe
 from tophit.recipe.sections import SPREAD
-from tophit.report.tables import set_up_sentence
+from tophit.tables import set_up_sentence
 from tophit.training.paper import as_printed, set_up_differences
 
 

@@ -17,7 +17,7 @@ from tophit.models.embedder import load
 from tophit.papers.measured_rows import MeasuredRow, MeasuredTable
 from tophit.papers.reproduction import Reproduction
 from tophit.progress import View
-from tophit.report.measured import Measured, measure_models
+from tophit.reporting.measured import Measured, measure_models
 from tophit.training.run import Run, data_of_run
 
 _QUERIES, _SHOWN = 6, 5  # of a figure of lists

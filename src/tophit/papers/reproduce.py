@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tophit.compare.workers import run_workers
+from tophit.comparing.workers import run_workers
 from tophit.figures import Drawing, has_matplotlib, write_drawings
 from tophit.files import write_json, write_text
 from tophit.papers.computed import compute

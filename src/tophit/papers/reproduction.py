@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tophit.compare.plan import Plan, make_plan
-from tophit.compare.store import Store
+from tophit.comparing.plan import Plan, make_plan
+from tophit.comparing.store import Store
 from tophit.data.folders import set_read, whole_path
 from tophit.data.sets import set_of_folder
 from tophit.errors import UsageError

@@ -28,26 +28,30 @@ _WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a
 
 
 def read_recipe(
-    source: str | Path | None,
+    source: str | Path | Mapping[str, Any] | None,
     overrides: Sequence[str] = (),
     data: str | None = None,
     absent: Mapping[str, Any] | None = None,
     *,
+    fields: Mapping[str, Any] | None = None,
     to_explain: bool = False,
 ) -> Recipe:
-    """Read a recipe from a YAML file, or a built-in one by its name, and apply overrides such as ``loss.alpha=2``.
+    """Read a recipe from a YAML file, a built-in one by its name, or a dictionary of what a file would hold.
 
     ``data`` is the manifest's path, taken literally; an override's value is YAML, where a folder named 2024 would be a
-    number. ``absent`` are fields to use instead of the defaults where the file lacks them. A recipe only
-    ``to_explain`` need not name any data.
+    number. ``absent`` are fields to use instead of the defaults where the file lacks them. ``overrides`` such as
+    ``loss.alpha=2``, and the nested values ``fields``, change it. A recipe only ``to_explain`` need not name any data.
     """
+    where = "the command line" if source is None else "the recipe" if isinstance(source, Mapping) else str(source)
+    changes = fields or {}
     fields = merged({}, _WITHOUT_RECIPE) if source is None else merged(absent or {}, _read(source))
+    fields = merged(fields, changes)
     if to_explain:
         _section_of(fields, ["data"], "data.manifest").setdefault("manifest", REQUIRED)
     if data is not None:
         _section_of(fields, ["data"], "data.manifest")["manifest"] = data
     fields = apply_overrides(fields, overrides)
-    return make_recipe(fields, "the command line" if source is None else str(source))
+    return make_recipe(fields, where)
 
 
 def apply_overrides(fields: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -77,6 +81,18 @@ def overridden(overrides: Sequence[str]) -> set[str]:
     return {override.partition("=")[0].strip() for override in overrides}
 
 
+def paths_in(fields: Mapping[str, Any]) -> set[str]:
+    """Return the paths of the values in nested fields.
+
+    >>> sorted(paths_in({"loss": "pnp", "embedder": {"dim": 64, "size": 32}}))
+    ['embedder.dim', 'embedder.size', 'loss']
+    """
+    found: set[str] = set()
+    for key, value in fields.items():
+        found |= {f"{key}.{path}" for path in paths_in(value)} if isinstance(value, Mapping) else {key}
+    return found
+
+
 def recipe_names() -> list[str]:
     """Return the names of the built-in recipes; each may also have variants."""
     return list(shipped_files())
@@ -98,8 +114,12 @@ def shipped_for_paper(recipe: Recipe) -> tuple[str, Recipe] | None:
     return None if name is None else (name, read_recipe(name, data=recipe.data.manifest))
 
 
-def _read(source: str | Path) -> dict[str, Any]:
-    """Return the fields of a recipe file, a built-in recipe or its variant, or a row of a built-in table."""
+def _read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a recipe: of a file, a built-in one or its variant, a row of a table, or a dictionary."""
+    if isinstance(source, Mapping):
+        fields = dict(source)
+        base = fields.pop("base", None)
+        return fields if base is None else merged(_read(base), fields)
     path = Path(source).expanduser()
     if path.is_file():
         return read_file(path)

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import numpy as np
+from rich.table import Table
 
+from tophit.data.feature_files import feature_file_of
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.errors import UsageError
@@ -21,11 +24,13 @@ from tophit.evaluation import (
     worst_queries,
 )
 from tophit.files import replace_file, without_nan, write_json
+from tophit.images.sheet import SheetCell, sheet_html
 from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.recipe.sections import Protocol
 from tophit.reranking import Reranking
+from tophit.tables import as_html, as_text, comparison_list, metric_list, named_sets_table, spread_sentence
 from tophit.training.evaluate import (
     DRAWN_GALLERIES,
     metrics_of_vectors,
@@ -34,9 +39,12 @@ from tophit.training.evaluate import (
     wanted_clusters,
     wanted_metrics,
 )
+from tophit.wording import counted
+
+_WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FullEvaluation:
     """The metrics of a model, of a second one on the same queries if given, and the data behind them.
 
@@ -53,6 +61,42 @@ class FullEvaluation:
     differences: dict[str, PairedDifference]
     test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
+
+    def headline(self) -> str:
+        """Say how many queries of how many classes were measured."""
+        classes = len({row.label for row in self.queries})
+        return f"{counted(len(self.queries), 'query')} of {counted(classes, 'class')}:"
+
+    def tables(self) -> list[Table]:
+        """Return the metrics with their intervals; with a second model, the differences; named test sets."""
+        found = [metric_list({**self.metrics, **self.clustering}, self.metrics.intervals)]
+        if self.other is not None:
+            found.append(comparison_list(self.metrics, self.other, self.differences))
+        return [*found, named_sets_table(self.test_sets, self.protocol)] if self.test_sets else found
+
+    def __repr__(self) -> str:
+        return "\n".join([self.headline(), *map(as_text, self.tables()), spread_sentence(self.spread)])
+
+    def _repr_html_(self) -> str:
+        tables = "".join(map(as_html, self.tables()))
+        return f"<p>{self.headline()}</p>{tables}<p>{escape(spread_sentence(self.spread))}</p>{self._worst_html()}"
+
+    def _worst_html(self) -> str:
+        """Return the contact sheet of the worst queries; none for features, which have no pictures."""
+        shown = self.worst.queries[:_WORST_SHOWN]
+        if not shown or feature_file_of(self.queries) is not None:
+            return ""
+        rows = [
+            (
+                SheetCell(self.queries[each.query].path, self.queries[each.query].label),
+                [
+                    SheetCell(self.items[item].path, f"{self.items[item].label}\n{score:.3f}", right)
+                    for item, score, right in zip(each.results, each.scores, each.correct, strict=True)
+                ][:_RESULTS_SHOWN],
+            )
+            for each in shown
+        ]
+        return f"<p>The worst queries:</p>{sheet_html(rows)}"
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from tophit.evaluation import PairedDifference
 from tophit.models.embedder import Embedder, load
+from tophit.tables import Measured, as_html, as_text, metrics_table
+
+_PERCENT = "On the test classes, in percent; ± is half of the 95% interval over classes."
 
 
 class TrainingResult(dict[str, Any]):
@@ -24,6 +28,11 @@ class TrainingResult(dict[str, Any]):
     def metrics(self) -> dict[str, float]:
         """The metrics of what the run kept, on the test classes."""
         return self["test"]
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """The 95% intervals of ``metrics``, over classes."""
+        return {name: (low, high) for name, (low, high) in self.get("intervals", {}).items()}
 
     @property
     def before(self) -> dict[str, float]:
@@ -49,6 +58,29 @@ class TrainingResult(dict[str, Any]):
         """Say what was kept and what was gained."""
         found = [self["kept"]["sentence"]] if "kept" in self else []
         return [*found, gain_sentence(self)] if self.get("gain") else found
+
+    def headline(self) -> str:
+        """Say how long it took and where the embedder is."""
+        took = f"{self['steps']} steps in {self['seconds']:.0f} s, best epoch {self['best_epoch']}"
+        return f"{took}: {self.folder / 'best'}"
+
+    def models(self) -> dict[str, Measured]:
+        """Return what was measured on the test classes: the backbone before training, and what the run kept."""
+        found: dict[str, Measured] = {}
+        if self.before:
+            found["backbone before training"] = (self.before, self["before_intervals"])
+        if self.metrics:
+            found["kept" if "kept" in self else "trained"] = (self.metrics, self.intervals)
+        return found
+
+    def __repr__(self) -> str:
+        table = [as_text(metrics_table(self.models()))] if self.metrics else []
+        return "\n".join([self.headline(), *self.sentences(), *table])
+
+    def _repr_html_(self) -> str:
+        lines = "<br>".join(escape(sentence) for sentence in (self.headline(), *self.sentences()))
+        table = f"{as_html(metrics_table(self.models()))}<p>{_PERCENT}</p>" if self.metrics else ""
+        return f"<p>{lines}</p>{table}"
 
 
 def gain_fields(gain: Mapping[str, PairedDifference], classes: int) -> dict[str, Any]:

@@ -1,25 +1,24 @@
 """Batches that suit the loss and the method: balanced where images of one class are compared with each other."""
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Sequence, Set
 from typing import Any
 
 from tophit.methods import Method
 from tophit.recipe import Recipe
 from tophit.recipe.choosing import Peer, section_of
-from tophit.recipe.reading import overridden
 from tophit.registry import find
 from tophit.wording import counted
 
 _BALANCED = "balanced"
 
 
-def suit_batches(recipe: Recipe, overrides: Sequence[str]) -> tuple[Recipe, str | None]:
-    """Return a recipe whose batches suit the loss or method that the overrides chose, and a note if that changed them.
+def suit_batches(recipe: Recipe, said: Set[str]) -> tuple[Recipe, str | None]:
+    """Return a recipe whose batches suit the loss or method that the user chose, and a note if that changed them.
 
-    A built-in recipe's batches suit its own loss. Overrides that say which sampler to use are obeyed.
+    ``said`` are the paths of the fields that the user set, such as ``loss`` or ``loss.name``. A built-in recipe's
+    batches suit its own loss. A sampler that the user chose is kept.
     """
-    said = overridden(overrides)
     if recipe.batches.sampler == _BALANCED or said & {"batches", "batches.sampler"}:
         return recipe, None
     reasons = []
