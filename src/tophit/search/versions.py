@@ -5,6 +5,7 @@ atomically; the version before is kept, so that one can go back.
 """
 
 import hashlib
+import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace

@@ -177,7 +177,7 @@ class Database:
             unknown.for_good = "FSYNC" in getattr(error, "sqlite_errorname", "")
             raise unknown from error
 
-    def _unwritten(self, error: sqlite3.Error) -> WriteFailed:
+    def _unwritten(self, error: Exception) -> WriteFailed:
         kind = NoRoom if _is_full(error) else WriteFailed
         return kind(f"Nothing was written to {self.path}: {error}.")
 
@@ -318,7 +318,7 @@ class Database:
         return self.connection.execute(query, (after, most)).fetchall()
 
 
-def _is_full(error: sqlite3.Error) -> bool:
+def _is_full(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
