@@ -145,7 +145,7 @@ def abandoned_searches(target: Target) -> Seen:
 
 def lazy_readers(target: Target) -> Seen:
     """Ask for answers of several MB and read none."""
-    body = json.dumps({"vectors": np.eye(DIM)[:40].tolist(), "k": 1000}).encode()
+    body = json.dumps({"vectors": (-np.eye(DIM)[:40]).tolist(), "k": 1000}).encode()
     head = POST + b"Content-Length: %d\r\n\r\n" % len(body)
     before, peak = target.memory(), 0
     with watched(target) as answers:
