@@ -153,7 +153,7 @@ def lazy_readers(target: Target) -> Seen:
         for _ in range(30):
             many.append(target.connect(head + body, buffer=4096))
             peak = max(peak, target.memory())
-        end = time.monotonic() + 40
+        end = time.monotonic() + 90  # searches wait their turn, and a connection may idle for half a minute
         while _connections(target) > 3 and time.monotonic() < end:
             time.sleep(0.5)
             peak = max(peak, target.memory())
