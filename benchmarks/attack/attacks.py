@@ -145,7 +145,7 @@ def abandoned_searches(target: Target) -> Seen:
 
 def lazy_readers(target: Target) -> Seen:
     """Ask for answers of several MB and read none."""
-    body = json.dumps({"vectors": np.eye(DIM)[:40].tolist(), "k": 1000}).encode()
+    body = json.dumps({"vectors": (-np.eye(DIM)[:40]).tolist(), "k": 1000}).encode()
     head = POST + b"Content-Length: %d\r\n\r\n" % len(body)
     before, peak = target.memory(), 0
     with watched(target) as answers:
@@ -153,7 +153,7 @@ def lazy_readers(target: Target) -> Seen:
         for _ in range(30):
             many.append(target.connect(head + body, buffer=4096))
             peak = max(peak, target.memory())
-        end = time.monotonic() + 40
+        end = time.monotonic() + 90  # searches wait their turn, and a connection may idle for half a minute
         while _connections(target) > 3 and time.monotonic() < end:
             time.sleep(0.5)
             peak = max(peak, target.memory())
