@@ -24,7 +24,8 @@ def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def working(working_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, as the current folder, without the runs of other tests."""
+    """The same, as the current folder, without the runs of other tests; runs choose on one split, to be quick."""
+    monkeypatch.setattr("tophit.training.loop.splits_wanted", lambda *given: 1)
     shutil.rmtree(working_folder / "runs", ignore_errors=True)
     monkeypatch.chdir(working_folder)
     return working_folder
