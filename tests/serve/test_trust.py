@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2 as httpx
@@ -19,7 +20,7 @@ from tests.serve.served import ADMIN, READ, Place, client_of, encoded
 
 from conftest import draw_picture
 from tophit.search.catalogue import open_catalogue
-from tophit.search.versions import read_versions
+from tophit.search.versions import read_versions, write_versions
 from tophit.serve.config import Limits
 from tophit.serve.rates import Rates
 from tophit.serve.security import make_access
@@ -73,7 +74,7 @@ def test_operators_are_answered_while_the_index_is_busy(served: Place, path: str
         held, released = threading.Event(), threading.Event()
 
         def hold() -> None:
-            with backend._turn:
+            with backend._turn():
                 held.set()
                 released.wait(60)
 
@@ -150,8 +151,7 @@ def test_an_upload_and_a_restart_change_no_id(served_copy: Place, tokens: Path) 
         new = {"items": json.dumps({"items": [{"id": "new"}]})}
         assert client.post("/items", files=picture, data=new, headers=headers).status_code == 200
     for images in (str(served_copy.images), None):  # an older catalogue does not name it
-        known = json.loads((served_copy.index / "catalogue.json").read_text())
-        (served_copy.index / "catalogue.json").write_text(json.dumps({**known, "images": images}))
+        write_versions(served_copy.index, replace(read_versions(served_copy.index), images=images))
         with client_of(served_copy, access, writable=True) as client:
             shown = client.get("/items", params={"id": [FIRST, "new"]}, headers=headers)
             assert [item["id"] for item in shown.json()["items"]] == [FIRST, "new"]
