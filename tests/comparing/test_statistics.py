@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from tophit.comparing.statistics import ClassTable, class_table, estimate, holm, ranks
+from tophit.comparing.statistics import DOUBT, ClassTable, adjusted_pairs, class_table, estimate, holm, ranks
 
 
 @pytest.mark.parametrize(
@@ -105,6 +105,21 @@ def test_a_planted_difference_is_found() -> None:
     assert own >= 0.95
     world, generator = World(seeds=5), np.random.default_rng(6)
     assert ranks(world.tables([0.0, 0.08, 0.08], generator)) == {"0": 3, "1": 1, "2": 1}
+
+
+def test_ranks_and_p_values_never_contradict_each_other() -> None:
+    """A candidate shares the first rank if, and only if, no p-value says that another one is better."""
+    generator = np.random.default_rng(8)
+    for _ in range(20):
+        tables = World(seeds=3, classes=30).tables([0.0, 0.02, 0.03, 0.04, 0.06], generator)
+        p_values, rank = adjusted_pairs(tables), ranks(tables)
+        for one in tables:
+            better = [
+                other
+                for other in tables
+                if tables[other].mean > tables[one].mean and p_values[frozenset((one, other))] <= DOUBT
+            ]
+            assert rank[one] == 1 + len(better)
 
 
 def test_classes_alone_or_seeds_alone_would_call_ties_differences() -> None:

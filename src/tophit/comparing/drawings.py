@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tophit.comparing.plan import Candidate, Plan, Range, slug
+from tophit.comparing.statistics import DOUBT
 from tophit.comparing.store import Store
 from tophit.comparing.summary import Comparison
 from tophit.comparing.tuning import best_trial, read_trials
@@ -15,7 +16,6 @@ from tophit.figures.style import COLUMN, PAGE, SERIES, SURFACE, house_style, new
 
 Trial = dict[str, Any]
 _WIDEST = 4  # panels in a row
-_DOUBT = 0.05
 _FEWEST = 4  # trials of a search that has its own figure
 
 
@@ -79,12 +79,12 @@ def _differences(comparison: Comparison) -> Drawing:
     }
     hollow = [row.baseline for row, _ in rows]
     axis = f"difference in {comparison.metric} (points)"
-    certain = [row.adjusted_p is not None and row.adjusted_p <= _DOUBT for row, _ in rows]
+    certain = [row.adjusted_p is not None and row.adjusted_p <= DOUBT for row, _ in rows]
     figure = _forest([_short(row.name) for row, _ in rows], ends, hollow, certain, axis, zero=0.0)
     caption = (
         f"Differences in {comparison.metric} to {comparison.best_baseline}, the best baseline, paired by seed and "
-        "class, with 95% intervals that are not adjusted for the number of candidates. Blue: significantly different "
-        f"(adjusted p at most {_DOUBT:g}). Hollow: baselines."
+        "class, with 95% intervals that are not adjusted for the number of pairs. Blue: significantly different "
+        f"(adjusted p at most {DOUBT:g}). Hollow: baselines."
     )
     return Drawing("differences", "Differences to the best baseline", caption, numbers, figure)
 

@@ -16,6 +16,9 @@ from itertools import combinations
 import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t: its distribution function and the inverse
 
+DOUBT = 0.05
+"""Up to this adjusted p-value a difference counts as real."""
+
 
 @dataclass(frozen=True)
 class ClassTable:
@@ -117,15 +120,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def ranks(tables: Mapping[str, ClassTable], level: float = 0.95) -> dict[str, int]:
-    """Return each candidate's rank: one more than the number of candidates that are significantly better.
+def adjusted_pairs(tables: Mapping[str, ClassTable]) -> dict[frozenset[str], float]:
+    """Return the p-value of each pair of candidates, adjusted for the number of all pairs (Holm).
 
-    All pairs are compared, with Holm's adjustment; candidates that the data can't tell apart may share a rank.
+    This is the one judgement of which candidates differ: ranks, tables, figures and sentences all follow from it.
     """
     pairs = list(combinations(tables, 2))
-    found = [estimate(tables[one] - tables[other]) for one, other in pairs]
+    adjusted = holm([estimate(tables[one] - tables[other]).p for one, other in pairs])
+    return {frozenset(pair): p for pair, p in zip(pairs, adjusted, strict=True)}
+
+
+def ranks(tables: Mapping[str, ClassTable], p_values: Mapping[frozenset[str], float] | None = None) -> dict[str, int]:
+    """Return each candidate's rank: one more than the number of candidates that are significantly better.
+
+    ``p_values`` are those of ``adjusted_pairs``. Candidates that the data can't tell apart may share a rank.
+    """
+    found = adjusted_pairs(tables) if p_values is None else p_values
     rank = dict.fromkeys(tables, 1)
-    for (one, other), difference, p in zip(pairs, found, holm([each.p for each in found]), strict=True):
-        if p <= 1 - level:
-            rank[other if difference.mean > 0 else one] += 1
+    for one, other in combinations(tables, 2):
+        if found[frozenset((one, other))] <= DOUBT:
+            rank[other if tables[one].mean > tables[other].mean else one] += 1
     return rank

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from tophit.comparing.plan import Plan, any_recipe
-from tophit.comparing.statistics import ClassTable, Estimate, class_table, estimate, holm, ranks
+from tophit.comparing.statistics import DOUBT, ClassTable, Estimate, adjusted_pairs, class_table, estimate, ranks
 from tophit.comparing.store import UNTRAINED, Store
 from tophit.data.feature_files import SUFFIX
 from tophit.errors import TophitError
 from tophit.tables import as_html, as_text
-
-_DOUBT = 0.05
+from tophit.wording import counted
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Row:
     rank: int
     metrics: dict[str, Estimate]
     difference: Estimate | None  # to the best baseline; None for the best baseline itself
-    adjusted_p: float | None  # of the difference, adjusted for the number of candidates
+    adjusted_p: float | None  # of the difference, adjusted for the number of all pairs
     settings: dict[str, Any]
     seconds: float  # per run, the median over seeds
     processor_seconds: float
@@ -87,8 +86,8 @@ def summarise(plan: Plan, store: Store) -> Comparison:
     baselines = {*plan.baselines, UNTRAINED}
     best = max((name for name in names if name in baselines), key=lambda name: of_metric[name].mean, default=None)
     differences = {} if best is None else {n: estimate(of_metric[n] - of_metric[best]) for n in names if n != best}
-    adjusted = dict(zip(differences, holm([each.p for each in differences.values()]), strict=True))
-    rank = ranks(of_metric)
+    p_values = adjusted_pairs(of_metric)
+    rank = ranks(of_metric, p_values)
     rows = [
         Row(
             name,
@@ -97,7 +96,7 @@ def summarise(plan: Plan, store: Store) -> Comparison:
             rank[name],
             {metric: estimate(tables[metric][name]) for metric in plan.metrics},
             differences.get(name),
-            adjusted.get(name),
+            p_values[frozenset((name, best))] if best is not None and name != best else None,
             **_costs(store, name, seeds),
         )
         for name in sorted(names, key=lambda name: -of_metric[name].mean)
@@ -159,9 +158,9 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     if first.difference is None:
         return f"Stay with {first.name}, a baseline: its {metric}, {mean:.1f}, is the highest{apart} ({evidence})."
     gain = _gain(first, metric, best_baseline)
-    if (first.adjusted_p or 0.0) <= _DOUBT:
+    if (first.adjusted_p or 0.0) <= DOUBT:
         return f"{gain}{apart} ({evidence})."
-    tests = "1 comparison" if len(rows) == 2 else f"{len(rows) - 1} comparisons"
+    tests = counted(len(rows) * (len(rows) - 1) // 2, "pair")
     return (
         f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
         f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
@@ -171,7 +170,7 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
 def _winner(rows: list[Row], best_baseline: str | None) -> str:
     """Return the candidate to use: the first, unless it is not significantly better than the best baseline."""
     first = rows[0]
-    sure = best_baseline is None or first.difference is None or (first.adjusted_p or 0.0) <= _DOUBT
+    sure = best_baseline is None or first.difference is None or (first.adjusted_p or 0.0) <= DOUBT
     return first.name if sure or best_baseline is None else best_baseline
 
 
