@@ -67,8 +67,8 @@ def test_a_planted_tie_keeps_the_baseline(tmp_path: Path) -> None:
 def test_the_headline_the_table_and_the_figure_say_the_same(tmp_path: Path) -> None:
     """Many small differences: what the sentence calls a tie is a tie in the table's p-value and in the figure."""
     ties = 0
-    for number, gain in enumerate((0.002, 0.004, 0.006, 0.008, 0.012, 0.02)):
-        given = {"Triplet (all)": 0.0, "ProxyAnchor": gain, "Nothing": -0.02}
+    for number, gain in enumerate((0.012, 0.013, 0.0135, 0.014, 0.0145, 0.015, 0.0155, 0.016, 0.017, 0.02)):
+        given = {"Triplet (all)": 0.0, "ProxyAnchor": gain, "Nothing": gain / 2}
         found = planted(Store(tmp_path / str(number)), given, seeds=3)
         base = next(row for row in found.rows if row.name == found.best_baseline)
         for row in found.rows:
@@ -79,7 +79,7 @@ def test_the_headline_the_table_and_the_figure_say_the_same(tmp_path: Path) -> N
             ties += 1
             assert found.recommendation.startswith("Stay with")
             assert found.winner == found.best_baseline
-    assert 0 < ties < 6
+    assert 0 < ties < 10
 
 
 def test_only_seeds_that_all_have_count(tmp_path: Path) -> None:
