@@ -138,6 +138,7 @@ def test_keyboard_only(page: Page) -> None:
     page.keyboard.press("Enter")
     results(page)
     assert asked(page)["id"] == [label]
+    page.wait_for_function("() => !document.querySelector('.busy')")  # new results would take the focus away
     page.locator(".grid .card .open").nth(2).focus()
     liked = page.evaluate("document.activeElement.closest('.card').dataset.id")
     page.keyboard.press("l")
