@@ -235,6 +235,9 @@ def begin_run(
     check_folder(folder, "out")
     check_cache()
     from tophit import training
+    from tophit.training.run import Run
+
+    Run(Path(folder)).check_new()  # before the plan, which takes a moment
     from tophit.training.suited_batches import suit_batches
 
     recipe, note = suit_batches(recipe, said)

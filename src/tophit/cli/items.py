@@ -156,7 +156,7 @@ def backup(
 
 @items_app.command("restore", epilog="Example: tophit items restore /backups/mine.index mine.index")
 def restore(
-    backup: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a backup.")],
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")],
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="A new folder for the index.")],
     verbose: Verbose = False,
 ) -> None:

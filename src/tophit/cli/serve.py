@@ -44,7 +44,8 @@ def serve(
         int, typer.Option("--workers", min=1, max=64, help="Processes; one writes, the others follow within seconds.")
     ] = 1,
     limit: Annotated[
-        list[str] | None, typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/serve.md).")
+        list[str] | None,
+        typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/reference/http-api.md)."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:

@@ -51,6 +51,10 @@ class Catalogue:
     index: Index
     embedder: Embedder
 
+    def __repr__(self) -> str:
+        name = self.embedder.architecture["backbone"]
+        return f"Catalogue: {len(self.index):,} items, vectors of {self.index.dim} numbers by {name}"
+
     def __enter__(self) -> Self:
         return self
 
@@ -72,6 +76,8 @@ class Catalogue:
         self, images: Sequence[ImageInput], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
     ) -> list[list[Hit]]:
         """Return the k nearest items of each image, best first."""
+        if isinstance(images, str | Path):
+            raise UsageError(f"search takes a list of images: write [{images!r}].")
         return self.answer(Query(images, k=k, where=where, rerank=rerank)) if len(images) else []
 
     def search_ids(

@@ -33,6 +33,7 @@ SHARES = (0.25, 0.5, 0.75)
 _ENOUGH_CLASSES = 20  # held out in all splits together
 _MOST_SPLITS = 5
 _CLEAR, _LIKELY = 0.05, 0.2
+_NO_EVIDENCE = 0.6  # a p-value above which a higher mean is no reason to give up the backbone
 
 
 def mixture_name(share: float) -> str:
@@ -64,6 +65,10 @@ class Candidates:
             }
             epochs = {int(epoch): float(value) for epoch, value in file["epochs"]}
             return cls(values, file["labels"], epochs)
+
+    def mean(self, candidate: str) -> float:
+        """Return the mean of a candidate's metric."""
+        return float(np.nanmean(self.values[candidate]))
 
     def value_at(self, epoch: int) -> float | None:
         """Return the value of the last evaluation up to an epoch, None if there was none."""
@@ -102,6 +107,8 @@ class Choice:
             text = f"Kept {_called(self.kept, epoch)}: {measured}"
         elif ours == theirs:
             text = f"Training gained nothing, so {_called(untrained, epoch)} was kept: {measured}"
+        elif ours < theirs:
+            text = f"Nothing shows that training helped, so {_called(untrained, epoch)} was kept: {measured}"
         else:
             text = f"Training did not help, so {_called(untrained, epoch)} was kept: {measured}"
         return f"{text} ({self.certainty()})."
@@ -136,15 +143,25 @@ def _called(candidate: str, epoch: int) -> str:
 
 
 def choose(metric: str, own: Candidates, splits: Sequence[Candidates] = ()) -> Choice:
-    """Choose by the mean over all queries of all splits; of equal ones the one that training changed least."""
+    """Choose by the mean over all queries of all splits; a higher one counts only if it may be more than chance.
+
+    Otherwise what was changed least is kept: the backbone before its first head, both before anything trained.
+    """
     parts = [own, *splits]
     labels = np.concatenate([part.labels for part in parts])
     values = {name: np.concatenate([part.values[name] for part in parts]) for name in own.values}
     means = {name: float(np.nanmean(each)) for name, each in values.items()}
-    untrained = START if means.get(START, -math.inf) >= means[BACKBONE] else BACKBONE  # the start has the wanted length
+
+    def p_of(one: str, other: str) -> float:
+        return paired_difference(values[one], values[other], labels).p_permutation
+
+    def better(one: str, other: str) -> bool:
+        return means[one] > means[other] and p_of(one, other) <= _NO_EVIDENCE
+
+    untrained = START if START in means and better(START, BACKBONE) else BACKBONE
     learned = max((name for name in means if is_trained(name)), key=lambda name: means[name])
-    kept, rival = (learned, untrained) if means[learned] > means[untrained] else (untrained, learned)
-    p = paired_difference(values[kept], values[rival], labels).p_permutation
+    kept, rival = (learned, untrained) if better(learned, untrained) else (untrained, learned)
+    p = p_of(kept, rival)
     return Choice(kept, rival, metric, means, p, len(set(labels.tolist())), len(parts))
 
 

@@ -17,7 +17,7 @@ from tophit import interrupts
 from tophit.data.dataset import explained
 from tophit.data.manifest import Manifest
 from tophit.embedding.rows import EmbeddedRows
-from tophit.errors import Interrupted, NonFinite, TophitError, UsageError
+from tophit.errors import Interrupted, NonFinite, TophitError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import load
 from tophit.progress import View
@@ -66,8 +66,7 @@ _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 def train(recipe: Recipe, folder: str | Path, view: View | None = None) -> TrainingResult:
     """Train with a recipe in a new run folder and return its result: metrics on validation and test classes."""
     run = Run(Path(folder))
-    if run.checkpoint_path.exists():
-        raise UsageError(f"{folder} already holds a run; continue it with --resume {folder}, or name another folder.")
+    run.check_new()
     with run.held():
         shutil.rmtree(run.split(0).folder.parent, ignore_errors=True)  # of a run that was stopped before its first step
         return TrainingResult(folder, _Training(run, recipe, view or View()).run_to_end())
@@ -215,7 +214,10 @@ class _Training:
                 copy_embedder(self.run.trained, self.run.best)  # an earlier checkpoint than the last one is continued
             return
         self.keeper.begin(self.embedder)
-        found, name = self.keeper.untrained(), self.recipe.evaluation.metric
+        own, name = self.keeper.untrained(), self.recipe.evaluation.metric
+        found = {
+            part: float(np.mean([value, *(split.mean(part) for split in self.splits)])) for part, value in own.items()
+        }
         if self.log is not None:
             self.log.write(0, {"epoch": 0, **{f"{part}/{name}": value for part, value in found.items()}})
         shown = ", ".join(f"{value:.4f} ({part})" for part, value in found.items())

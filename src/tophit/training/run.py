@@ -176,6 +176,13 @@ class Run:
         """Return the tensors and plain values of the last intact checkpoint, or None if there is none."""
         return Checkpoints(self.folder).load(note)
 
+    def check_new(self) -> None:
+        """Refuse a folder that holds a run."""
+        if self.checkpoint_path.exists():
+            raise UsageError(
+                f"{self.folder} already holds a run; continue it with --resume {self.folder}, or name another folder."
+            )
+
     def last_checkpoint(self) -> str:
         """Say where the last checkpoint is."""
         found = self.checkpoint_path.is_file()

@@ -50,7 +50,7 @@ _SELECTIONS = 32
     "backend", "local", in_folder=True, kind_option="kind", kinds=("auto", "flat", "ivf", "hnsw"), tunes_recall=True
 )
 class LocalBackend:
-    """Vectors, ids and metadata in a folder; see docs/search.md."""
+    """Vectors, ids and metadata in a folder; see docs/reference/search-index.md."""
 
     def __init__(self, folder: Path, lock: WriterLock | None, **options: Any) -> None:
         self.folder = folder
