@@ -45,7 +45,7 @@ def serve(
     ] = 1,
     limit: Annotated[
         list[str] | None,
-        typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable; docs/reference/http-api.md)."),
+        typer.Option("--limit", help="Change a limit: --limit k=100 (repeatable). The docs list them under HTTP API."),
     ] = None,
     verbose: Verbose = False,
 ) -> None:
