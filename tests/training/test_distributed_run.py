@@ -36,16 +36,16 @@ def run(processes: int, *arguments: object, check: int = 0) -> subprocess.Comple
     return done
 
 
-def assert_same_runs(one: Path, two: Path) -> None:
+def assert_same_runs(one: Path, two: Path, rounding: float = 1e-5) -> None:
     """Logs, weights and test metrics are equal but for rounding."""
     assert len(lines(one)) == len(lines(two))
     for a, b in zip(lines(one), lines(two), strict=True):
         assert a.keys() == b.keys()
         for name in a:
-            assert a[name] == pytest.approx(b[name], abs=1e-5), (name, a, b)
+            assert a[name] == pytest.approx(b[name], abs=rounding), (name, a, b)
     first, second = (torch.load(folder / "checkpoint.pt", weights_only=True) for folder in (one, two))
-    torch.testing.assert_close(first["embedder"], second["embedder"], rtol=0, atol=1e-6)
-    torch.testing.assert_close(first["average"], second["average"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(first["embedder"], second["embedder"], rtol=0, atol=rounding / 10)
+    torch.testing.assert_close(first["average"], second["average"], rtol=0, atol=rounding / 10)
     results = [json.loads((folder / "result.json").read_text()) for folder in (one, two)]
     assert results[0]["test"] == pytest.approx(results[1]["test"], abs=1e-6)
 
@@ -76,7 +76,8 @@ def test_two_processes_make_the_run_of_one(pictures: Path, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_two_processes_learn_the_last_blocks_and_keep_the_same(pictures: Path, tmp_path: Path) -> None:
     weights = tmp_path / "weights.safetensors"
-    save_file(build_embedder("small", "random", dim=16, size=32).backbone.state_dict(), weights)
+    state = build_embedder("small", "random", dim=16, size=32).backbone.state_dict()
+    save_file({name: value.contiguous() for name, value in state.items()}, weights)
     part = {"weights": str(weights), "trainable": "last", "last": 2, "head_start": "pca"}
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(
@@ -91,7 +92,7 @@ def test_two_processes_learn_the_last_blocks_and_keep_the_same(pictures: Path, t
     )
     run(1, recipe, "--run", tmp_path / "one")
     run(2, recipe, "--run", tmp_path / "two")
-    assert_same_runs(tmp_path / "one", tmp_path / "two")
+    assert_same_runs(tmp_path / "one", tmp_path / "two", rounding=1e-4)
     kept = [json.loads((tmp_path / name / "result.json").read_text())["kept"] for name in ("one", "two")]
     assert kept[0]["kept"] == kept[1]["kept"]
     assert kept[0]["values"] == pytest.approx(kept[1]["values"], abs=1e-6)

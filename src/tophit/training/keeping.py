@@ -224,6 +224,7 @@ class Keeper:
             trained, embedder.trained = embedder.trained, "nothing"
             embedder.save(self.run.start)
             embedder.trained = trained
+        on_first(self.stepper, lambda: None)  # it is complete before other processes read it
 
     def untrained(self) -> dict[str, float]:
         """Return the metric of the untrained candidates."""
