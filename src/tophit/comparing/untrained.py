@@ -41,7 +41,7 @@ def measure_untrained(plan: Plan, store: Store, view: View) -> None:
             "settings": {},
             "metrics": dict(found),
             "unreadable": len(embedded.bad),
-            "seconds": round(time.monotonic() - start, 1),
+            "seconds": round(time.monotonic() - start, 3),
             "processor_seconds": 0.0,
             "peak_memory": 0,
         }

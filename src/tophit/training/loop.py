@@ -401,7 +401,7 @@ class _Training:
             "best_epoch": position.best_epoch,
             "validation": {} if on_test else chosen,
             "steps": position.step,
-            "seconds": round(self._seconds(), 1),
+            "seconds": round(self._seconds(), 3),
         }
         if on_test:
             result["optimistic"] = "the best epoch was chosen on the test classes"
