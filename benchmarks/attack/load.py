@@ -120,6 +120,8 @@ class _Load:
             if chance.random() < 0.2:
                 query["where"] = {"number": {"lt": chance.randrange(1, len(self.ids))}}
             attacked, start = self.attacked.is_set(), time.perf_counter()
+            if connection is not None and connection[0].at_eof():
+                connection = None  # idle for 30 seconds: the server has closed it, as any client must expect
             try:
                 connection = connection or await asyncio.open_connection("127.0.0.1", self.target.port)
                 status = await self._ask(*connection, "POST /search", json.dumps(query).encode())

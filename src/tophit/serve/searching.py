@@ -18,7 +18,7 @@ from tophit.serve.served_model import ServedModel
 from tophit.serve.served_pictures import box_of
 
 Plain = dict[str, Any]
-_LARGE = 5000
+_LARGE = 500
 """Results of searches that wait for each other, so that small ones need not wait for them, nor memory hold many."""
 
 
