@@ -9,7 +9,7 @@ from tests.reference import ranking as reference
 
 from tophit.losses import HAPPIERLoss, RoadmapLoss
 from tophit.losses import soft_rank as core
-from tophit.losses.graded_rank import UpperStep, graded_ap_loss
+from tophit.losses.graded_rank import UpperStep, graded_rank_loss
 
 PATHS = [[0, 0], [0, 0], [0, 1], [1, 2], [1, 2], [1, 3], [0, 1], [2, 4], [0, 0]]  # family and species; one alone
 paths_lists = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 1)), min_size=2, max_size=10)
@@ -30,16 +30,16 @@ def row(*values):
 def test_a_perfect_order_of_grades_costs_nothing_and_a_swap_does() -> None:
     """Relevances 1, 0.5, 0 in their order; then the two last ones swapped: 1 - (1 + 0.5 * 2 ... ) by hand."""
     step = UpperStep()
-    best = graded_ap_loss(row(0.9, 0.5, 0.1), row(1.0, 0.5, 0.0), step)
+    best = graded_rank_loss(row(0.9, 0.5, 0.1), row(1.0, 0.5, 0.0), step)
     assert best.item() == pytest.approx(0, abs=1e-12)
-    swapped = graded_ap_loss(row(0.9, 0.1, 0.5), row(1.0, 0.5, 0.0), step)
+    swapped = graded_rank_loss(row(0.9, 0.1, 0.5), row(1.0, 0.5, 0.0), step)
     rank = 2 + 100 * (0.4 - 0.05) + 1 / (1 + torch.e**-5) + 0.5  # the irrelevant one leads by 0.4
     assert swapped.item() == pytest.approx(1 - (1 + (0.5 + 0.5) / rank) / 1.5)
 
 
 def test_a_less_relevant_result_ahead_of_a_more_relevant_one_costs() -> None:
     """Sisters before the same species: both count, but the order is wrong."""
-    found = graded_ap_loss(row(0.5, 0.9), row(1.0, 0.5), UpperStep())
+    found = graded_rank_loss(row(0.5, 0.9), row(1.0, 0.5), UpperStep())
     rank = 1 + 100 * (0.4 - 0.05) + 1 / (1 + torch.e**-5) + 0.5
     assert found.item() == pytest.approx(1 - ((1 + 0.5) / rank + 0.5) / 1.5)
 
@@ -59,7 +59,7 @@ def test_the_bound_is_below_average_precision() -> None:
     s = s @ s.T
     positive = (labels[:, None] == labels) & ~torch.eye(15, dtype=torch.bool)
     relevance = positive.double() - torch.eye(15)
-    bounds = 1 - graded_ap_loss(s, relevance, UpperStep())
+    bounds = 1 - graded_rank_loss(s, relevance, UpperStep())
     for q in range(15):
         order = [j for j in s[q].argsort(descending=True).tolist() if j != q]
         hits = [bool(positive[q, j]) for j in order]

@@ -18,6 +18,7 @@ from tophit.losses import (
     RecallAtKLoss,
     RoadmapLoss,
     SmoothAPLoss,
+    SupRankLoss,
     TopKPrecisionLoss,
 )
 from tophit.losses import soft_rank as core
@@ -38,11 +39,13 @@ LOSSES = {
     "recall-at-k": RecallAtKLoss(k=(1, 2, 4), temperature=0.1),
     "roadmap": RoadmapLoss(temperature=0.1),
     "roadmap-no-self": RoadmapLoss(temperature=0.1, include_self=False, weight=0.0),
+    "suprank-ndcg": SupRankLoss(temperature=0.1, weight=0.0),
+    "suprank-recall": SupRankLoss("recall", k=(1, 3), temperature=0.1, slope=5.0, weight=0.0, include_self=False),
 }
 losses = pytest.mark.parametrize("loss", LOSSES.values(), ids=list(LOSSES))
 SMOOTH = {name: loss for name, loss in LOSSES.items() if not name.startswith("blackbox")}  # those with a true gradient
 MEANS_OVER_ALL = ("topk-mean", "multi-similarity")  # means over all rows, with positives or without
-NEVER_ZERO = ("recall-at-k", "roadmap")  # a perfect ranking still costs something
+NEVER_ZERO = ("recall-at-k", "roadmap", "suprank-recall")  # a perfect ranking still costs something
 UNEVEN = [3, 0, 0, 7, 1, 0, 1, 5, 0, 5, 1, 5, -(2**62)]  # classes of 1 to 4, one label beyond float's integers
 
 
@@ -66,7 +69,10 @@ def slow(loss, x, labels):
         return reference.recall_at_k(s, y, loss.k, loss.temperature, loss.rank_temperature)
     if isinstance(loss, RoadmapLoss):
         step = loss.temperature, loss.delta, loss.slope, loss.include_self
-        ranked = reference.happier(s, [[label] for label in y], 1.0, *step)
+        name = getattr(loss, "measure", "ap")
+        recall = reference.sup_recall(loss.k, loss.rank_temperature) if name == "recall" else None
+        measure = {"ap": reference.graded_ap, "ndcg": reference.sup_ndcg}.get(name, recall)
+        ranked = reference.happier(s, [[label] for label in y], 1.0, *step, measure)
         return (1 - loss.weight) * ranked + loss.weight * reference.calibration(s, y, loss.high, loss.low)
     if isinstance(loss, FastAPLoss):
         return reference.fastap(s, y, loss.bins)

@@ -224,9 +224,9 @@ def upper_step(x, temperature, delta, slope):
     return soft(x) + (0.5 if x > 0 else 0.0)
 
 
-def graded_ap(scores, relevances, temperature, delta, slope):
-    """H-AP of one list (HAPPIER, Eqs. 1 and 2), with the upper step for what is less relevant."""
-    total = 0.0
+def upper_ranks(scores, relevances, temperature, delta, slope):
+    """Rank and Hrank (HAPPIER, Eqs. 1 and 2) of what is relevant, with the upper step for what is less relevant."""
+    found = []
     for i, own in enumerate(relevances):
         if own <= 0:
             continue
@@ -238,8 +238,34 @@ def graded_ap(scores, relevances, temperature, delta, slope):
             elif x >= 0:
                 rank += 1
             graded += min(own, other) * (x >= 0)
-        total += graded / rank
-    return total / sum(relevances)
+        found.append((rank, graded))
+    return found
+
+
+def graded_ap(scores, relevances, *step):
+    """H-AP of one list."""
+    return sum(graded / rank for rank, graded in upper_ranks(scores, relevances, *step)) / sum(relevances)
+
+
+def sup_ndcg(scores, relevances, *step):
+    """nDCG of one list whose relevances are 0 and 1, from upper ranks."""
+    ranks = [rank for rank, _ in upper_ranks(scores, relevances, *step)]
+    best = sum(1 / math.log2(1 + place) for place in range(1, len(ranks) + 1))
+    return sum(1 / math.log2(1 + rank) for rank in ranks) / best
+
+
+def sup_recall(ks, rank_temperature):
+    """Soft recall@k of one list, from upper ranks."""
+
+    def measure(scores, relevances, *step):
+        ranks = [rank for rank, _ in upper_ranks(scores, relevances, *step)]
+        soft = [
+            sum(1 / (1 + math.exp(-max(k - rank, -700) / rank_temperature)) for rank in ranks) / min(k, len(ranks))
+            for k in ks
+        ]
+        return sum(soft) / len(ks)
+
+    return measure
 
 
 def calibration(s, labels, high, low):
@@ -255,8 +281,8 @@ def calibration(s, labels, high, low):
     return sum(sum(part) / len(part) for part in kept if part)
 
 
-def happier(s, paths, alpha, temperature, delta, slope, include_self):
-    """One minus H-AP, the mean over queries with something relevant; relevance (l / L)^alpha / |Omega_l|."""
+def happier(s, paths, alpha, temperature, delta, slope, include_self, measure=graded_ap):
+    """One minus H-AP or another measure, the mean over queries with something relevant; relevance (l / L)^alpha / |Omega_l|."""
     losses = []
     for q, own in enumerate(paths):
         items = [j for j in range(len(paths)) if j != q or include_self]
@@ -269,5 +295,7 @@ def happier(s, paths, alpha, temperature, delta, slope, include_self):
         if not any(level for level, j in zip(shared, items, strict=True) if j != q):
             continue
         relevances = [(level / len(own)) ** alpha / shared.count(level) if level else 0.0 for level in shared]
-        losses.append(1 - graded_ap([s[q][j] for j in items], relevances, temperature, delta, slope))
+        if measure is not graded_ap:
+            relevances = [1.0 if level else 0.0 for level in shared]
+        losses.append(1 - measure([s[q][j] for j in items], relevances, temperature, delta, slope))
     return sum(losses) / len(losses) if losses else 0.0

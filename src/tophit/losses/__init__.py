@@ -22,6 +22,7 @@ from tophit.losses.recall_at_k import RecallAtKLoss
 from tophit.losses.roadmap import RoadmapLoss
 from tophit.losses.smooth_ap import SmoothAPLoss
 from tophit.losses.soft_triple import SoftTripleLoss
+from tophit.losses.suprank import SupRankLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "RoadmapLoss",
     "SmoothAPLoss",
     "SoftTripleLoss",
+    "SupRankLoss",
     "TopKPrecisionLoss",
     "TripletLoss",
     "distinct_centres",

@@ -1,18 +1,19 @@
-"""Average precision with graded relevance, softened from above: the core of ROADMAP and HAPPIER.
+"""Scores of a ranking with graded relevance, softened from above: the core of ROADMAP, SupRank and HAPPIER.
 
 For a query, s_i are the similarities and r_i >= 0 the relevances of its candidates; H is the step function, and h a
 smooth function that is never below it. For each i with r_i > 0:
 
     rank_i  = sum_{j: r_j >= r_i} H(s_j - s_i)  +  sum_{j: r_j < r_i} h(s_j - s_i)
     Hrank_i = sum_j min(r_i, r_j) H(s_j - s_i)                       (j = i included in both)
-    H-AP    = 1 / sum_i r_i  sum_i Hrank_i / rank_i                  (Ramzi et al., ECCV 2022)
 
-Only h is differentiated: it moves what is less relevant behind what is more. With relevances 0 and 1, H-AP is SupAP
-(Ramzi et al., NeurIPS 2021), a lower bound of average precision. Chunks of queries are evaluated with their gradient
-in one pass, as in ``soft_rank``: time Q x P x N, memory Q x N.
+A score is a sum over i of a function of these, such as H-AP (``average_precision``), nDCG or recall@k. Only h is
+differentiated: it moves what is less relevant behind what is more. As h is never below the step, a score that falls
+with the rank is a lower bound of the true one. Chunks of queries are evaluated with their gradient in one pass, as in
+``soft_rank``: time Q x P x N, memory Q x N.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,26 +45,76 @@ class UpperStep(NamedTuple):
         return value, torch.where(far, self.slope, soft * (1 - soft) / self.temperature)
 
 
+class Ranks(NamedTuple):
+    """The ranks of c queries' relevant candidates (c, P); padding has relevance 0 and rank 1."""
+
+    rank: torch.Tensor
+    graded: torch.Tensor  # Hrank
+    relevance: torch.Tensor
+
+
+Score = Callable[[Ranks], tuple[torch.Tensor, torch.Tensor]]
+"""What each relevant candidate adds to its query's score (c, P), 0 for padding; and its derivative by the rank."""
+
+
+def average_precision(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
+    """H-AP = 1 / sum_i r_i  sum_i Hrank_i / rank_i (Ramzi et al., ECCV 2022); with relevances 0 and 1, SupAP."""
+    share = (ranks.relevance > 0) / ranks.relevance.sum(dim=1, keepdim=True)
+    value = ranks.graded / ranks.rank * share
+    return value, -value / ranks.rank
+
+
+def discounted_gain(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sup-nDCG = sum_i g_i / log2(1 + rank_i), with gains g_i = 2^r_i - 1, divided by that of the best order."""
+    gain = torch.exp2(ranks.relevance) - 1
+    best = gain.sort(dim=1, descending=True).values
+    places = torch.arange(1, gain.shape[1] + 1, device=gain.device, dtype=gain.dtype)
+    gain = gain / (best / torch.log2(1 + places)).sum(dim=1, keepdim=True)
+    discount = torch.log2(1 + ranks.rank)
+    return gain / discount, -gain / (discount.square() * (1 + ranks.rank) * math.log(2))
+
+
+def recall_at(k: Sequence[int], temperature: float) -> Score:
+    """Sup-R@k: the mean over k of 1 / min(k, P) sum_i sigmoid((k - rank_i) / temperature), over the P relevant."""
+
+    def score(ranks: Ranks) -> tuple[torch.Tensor, torch.Tensor]:
+        relevant = (ranks.relevance > 0).to(ranks.rank.dtype)
+        count = relevant.sum(dim=1, keepdim=True)
+        value, slope = torch.zeros_like(ranks.rank), torch.zeros_like(ranks.rank)
+        for each in k:
+            found = torch.sigmoid((each - ranks.rank) / temperature)
+            share = relevant / count.clamp(max=each) / len(k)
+            value += share * found
+            slope -= share * found * (1 - found) / temperature
+        return value, slope
+
+    return score
+
+
 @eager
-def graded_ap_loss(similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep) -> torch.Tensor:
-    """Return 1 - H-AP of each query (Q,); 0 for a query that has nothing relevant.
+def graded_rank_loss(
+    similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep, score: Score = average_precision
+) -> torch.Tensor:
+    """Return 1 - score of each query (Q,); 0 for a query that has nothing relevant.
 
     ``similarity`` and ``relevance`` are (Q, N); a negative relevance marks what is no candidate. Differentiable once,
     in similarity.
     """
-    return _GradedAP.apply(similarity, relevance, step)  # type: ignore[return-value]
+    return _GradedRankLoss.apply(similarity, relevance, step, score)  # type: ignore[return-value]
 
 
-class _GradedAP(torch.autograd.Function):
+class _GradedRankLoss(torch.autograd.Function):
     """Keeps one matrix for the backward pass: the gradient of each query's loss with respect to its similarities."""
 
     @staticmethod
-    def forward(ctx: Any, similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep) -> torch.Tensor:
+    def forward(
+        ctx: Any, similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep, score: Score
+    ) -> torch.Tensor:
         losses = similarity.new_zeros(len(similarity))
         gradient = torch.zeros_like(similarity)
         scores = similarity.masked_fill(relevance < 0, -math.inf)
         for queries in query_chunks(relevance > 0, _MATRICES):
-            losses[queries], gradient[queries] = _of_chunk(scores[queries], relevance[queries], step)
+            losses[queries], gradient[queries] = _of_chunk(scores[queries], relevance[queries], step, score)
         ctx.save_for_backward(gradient)
         return losses
 
@@ -71,22 +122,22 @@ class _GradedAP(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
         (gradient,) = ctx.saved_tensors
-        return gradient * grad_outputs[0][:, None], None, None
+        return gradient * grad_outputs[0][:, None], None, None, None
 
 
-def _of_chunk(scores: torch.Tensor, relevance: torch.Tensor, step: UpperStep) -> tuple[torch.Tensor, torch.Tensor]:
+def _of_chunk(
+    scores: torch.Tensor, relevance: torch.Tensor, step: UpperStep, score: Score
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the losses (c,) of queries and their gradients (c, N)."""
     columns, valid = padded_columns(relevance > 0)
-    own = relevance.gather(1, columns).masked_fill(~valid, 0)[:, :, None]
+    own = relevance.gather(1, columns).masked_fill(~valid, 0)
     anchors = scores.gather(1, columns).masked_fill(~valid, math.inf)[:, :, None]
     ahead = scores[:, None, :] - anchors  # (c, P, N)
-    less = relevance[:, None, :] < own
+    less = relevance[:, None, :] < own[:, :, None]
     step_value, step_slope = step.evaluate(ahead)
     passed = (ahead >= 0).to(scores.dtype)
     rank = torch.where(less, step_value, passed).sum(dim=2)
-    graded_rank = (torch.minimum(relevance[:, None, :], own) * passed).sum(dim=2)
-    share = valid / own.sum(dim=1)
-    rank = torch.where(valid, rank, 1)
-    losses = 1 - (graded_rank / rank * share).sum(dim=1)
-    by_pairs = (graded_rank / rank**2 * share)[:, :, None] * torch.where(less, step_slope, 0)
-    return losses, by_pairs.sum(dim=1).scatter_add_(1, columns, -by_pairs.sum(dim=2))
+    graded = (torch.minimum(relevance[:, None, :], own[:, :, None]) * passed).sum(dim=2)
+    value, slope = score(Ranks(torch.where(valid, rank, 1), graded, own))
+    by_pairs = -slope[:, :, None] * torch.where(less, step_slope, 0)
+    return 1 - value.sum(dim=1), by_pairs.sum(dim=1).scatter_add_(1, columns, -by_pairs.sum(dim=2))

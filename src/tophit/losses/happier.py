@@ -4,7 +4,7 @@ from typing import Annotated
 
 import torch
 
-from tophit.losses.graded_rank import UpperStep, graded_ap_loss
+from tophit.losses.graded_rank import UpperStep, graded_rank_loss
 from tophit.losses.loss import Loss
 from tophit.losses.ranking_loss import IndicesTuple, find_candidates
 from tophit.losses.roadmap import with_self
@@ -104,7 +104,7 @@ class HAPPIERLoss(Loss):
         has_relevant = (relevance > 0).any(dim=1)
         if self.include_self:
             similarity, relevance = with_self(similarity, relevance, queries, torch.where(has_relevant, own, 0))
-        losses = graded_ap_loss(similarity, relevance, UpperStep(self.temperature, self.delta, self.slope))
+        losses = graded_rank_loss(similarity, relevance, UpperStep(self.temperature, self.delta, self.slope))
         return losses.sum() / has_relevant.sum().clamp(min=1)
 
     def _relevance(

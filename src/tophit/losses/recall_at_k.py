@@ -7,6 +7,7 @@ import torch
 
 from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
+from tophit.losses.similarity_mixup import with_virtual_images
 from tophit.losses.soft_rank import Penalty, ranking_loss
 from tophit.options import Count, Doc, OnUnitVectors, Positive
 from tophit.registry import register
@@ -56,6 +57,8 @@ class RecallAtKLoss(RankingLoss):
     ranks by one, and the softness of the counting is k itself. That code also cuts a query's recall at 1, which a sum
     of soft counts passes only with more than ten positives.
 
+    ``mixup`` adds the paper's similarity mixup, SiMix: ``with_virtual_images``.
+
     Use it with large batches (``batches.chunk``): the paper has 4,000 images, 4 per class. ``SmoothAPLoss`` cares for
     the whole ranking, this loss only for its head.
 
@@ -69,15 +72,17 @@ class RecallAtKLoss(RankingLoss):
         k: Annotated[tuple[Count, ...], Doc("Lengths of the head of the ranking.", min_length=1)] = (1, 2, 4, 8, 16),
         temperature: Annotated[Positive, Doc("Softness of the ranks.")] = 0.01,
         rank_temperature: Annotated[Positive, Doc("Softness of counting a rank among the first k.")] = 1.0,
+        mixup: Annotated[bool, Doc("Add virtual images between two of a class (SiMix).")] = False,
         normalize: OnUnitVectors = True,
     ) -> None:
         super().__init__(normalize)
         self.k = k
+        self.mixup = mixup
         self.temperature = temperature
         self.rank_temperature = rank_temperature
 
     def compute(self, given: Candidates) -> torch.Tensor:
         """Return the mean over queries that have a positive."""
-        x, y, positive, negative = given
+        x, y, positive, negative = with_virtual_images(given) if self.mixup else given
         similarity = similarity_matrix(x, y)
         return soft_misses(similarity, positive, negative, self.k, self.temperature, self.rank_temperature)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import torch
 
-from tophit.losses.graded_rank import UpperStep, graded_ap_loss
+from tophit.losses.graded_rank import Score, UpperStep, average_precision, graded_rank_loss
 from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive
@@ -42,15 +42,15 @@ class RoadmapLoss(RankingLoss):
     """ROADMAP loss (Ramzi et al., NeurIPS 2021): (1 - weight) (1 - SupAP) + weight calibration.
 
     SupAP is a lower bound of average precision whose gradient does not vanish for negatives far ahead
-    (``graded_ap_loss`` with relevances 0 and 1); ``calibration`` keeps similarities comparable between batches, which
+    (``graded_rank_loss`` with relevances 0 and 1); ``calibration`` keeps similarities comparable between batches, which
     average precision alone does not.
 
     Shapes: embeddings (N, d), labels (N,) any integers; returns a scalar, with the mean over queries with a positive.
     Embeddings are normalised unless ``normalize=False``. ``include_self`` counts each query as its own first positive,
     as the authors' code does. ``ref_emb`` and ``ref_labels`` are a memory to rank instead of the batch.
 
-    Use it like ``SmoothAPLoss``, and where a cut-off on the similarity matters. ``HAPPIERLoss`` is its form for
-    hierarchies.
+    Use it like ``SmoothAPLoss``, and where a cut-off on the similarity matters. ``SupRankLoss`` is its form for
+    nDCG and recall@k, ``HAPPIERLoss`` for hierarchies.
 
     >>> loss = RoadmapLoss()
     >>> loss(torch.randn(8, 4), torch.tensor([0, 0, 1, 1, 2, 2, 0, 1])).shape
@@ -77,6 +77,11 @@ class RoadmapLoss(RankingLoss):
         self.low = low
         self.include_self = include_self
 
+    @property
+    def score(self) -> Score:
+        """What the ranking is measured by."""
+        return average_precision
+
     def compute(self, given: Candidates) -> torch.Tensor:
         """Return the weighted sum of both terms."""
         x, y, positive, negative = given
@@ -85,6 +90,8 @@ class RoadmapLoss(RankingLoss):
         relevance, has_positives = relevance_of(positive, negative, similarity), positive.any(dim=1)
         if self.include_self:
             similarity, relevance = with_self(similarity, relevance, x, has_positives.to(similarity.dtype))
-        losses = graded_ap_loss(similarity, relevance, UpperStep(self.temperature, self.delta, self.slope))
+        losses = graded_rank_loss(
+            similarity, relevance, UpperStep(self.temperature, self.delta, self.slope), self.score
+        )
         ranked = losses.sum() / has_positives.sum().clamp(min=1)
         return (1 - self.weight) * ranked + self.weight * calibrated
