@@ -282,7 +282,10 @@ def calibration(s, labels, high, low):
 
 
 def happier(s, paths, alpha, temperature, delta, slope, include_self, measure=graded_ap):
-    """One minus H-AP or another measure, the mean over queries with something relevant; relevance (l / L)^alpha / |Omega_l|."""
+    """One minus H-AP or another measure, the mean over queries with something relevant.
+
+    For H-AP the relevance is (l / L)^alpha / |Omega_l|, for other measures 1.
+    """
     losses = []
     for q, own in enumerate(paths):
         items = [j for j in range(len(paths)) if j != q or include_self]

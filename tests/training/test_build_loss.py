@@ -80,7 +80,10 @@ def test_defaults_are_those_of_the_loss_itself():
     [
         ({"name": "pnpp"}, r"loss.name: unknown value 'pnpp'. Did you mean 'pnp'\? Choices: .*proxy-anchor, proxy-nca"),
         ({"name": "pnp", "temprature": 1}, r"loss.temprature: unknown key. Did you mean 'temperature'\?"),
-        ({"name": "pnp", "k": 5}, r"loss.k: unknown key. Choices: alpha, b, include_self, name, normalize, temp"),
+        (
+            {"name": "pnp", "k": 5},
+            r"loss.k: unknown key. Choices: alpha, b, include_self, name, normalize, prefixes, temp",
+        ),
         ({"name": "pnp", "variant": "Dx"}, r"loss.variant: unknown value 'Dx'..* Choices: O, Iu, Ib, Ds, Dq."),
         ({"name": "topk-precision", "k": 0}, r"loss.k: Input should be greater than or equal to 1, got 0. Length"),
         (

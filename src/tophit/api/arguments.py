@@ -29,6 +29,7 @@ class RecipeFields(TypedDict, total=False):
     method: Chosen
     batches: Chosen
     memory: Mapping[str, Any]
+    consistency: Mapping[str, Any]
     augment: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any]

@@ -66,6 +66,7 @@ def evaluate(
     rerank: str | None = None,
     clusters: bool = False,
     protocol: str | None = None,
+    dims: Sequence[int] = (),
     out: str | Path | None = None,
     progress: bool | View = False,
 ) -> "FullEvaluation":
@@ -81,6 +82,7 @@ def evaluate(
         rerank: ``alpha-qe`` or ``k-reciprocal``, with settings as in ``k-reciprocal:k1=10``.
         clusters: Whether to measure NMI and F1 of k-means clusters.
         protocol: How test sets that the data name are searched: ``drawn-galleries`` or ``all``.
+        dims: Lengths of prefixes of the vectors to measure too: what a shorter vector costs.
         out: A folder for ``evaluation.json`` and ``per_query.parquet``; default: nothing is written.
         progress: Whether to print progress.
 
@@ -108,7 +110,7 @@ def evaluate(
     other = None if against is None else embedder_of(against)
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
-    found = evaluate_fully(embedder_of(model), part, other, **asdict(wanted), rerank=step, view=view)
+    found = evaluate_fully(embedder_of(model), part, other, **asdict(wanted), rerank=step, dims=dims, view=view)
     if out is not None:
         write_evaluation(found, out)
     return found

@@ -116,7 +116,13 @@ def embed(
 
 
 def index(
-    data: str | Path, model: Model, *, out: str | Path, split: str = "all", progress: bool | View = False
+    data: str | Path,
+    model: Model,
+    *,
+    out: str | Path,
+    split: str = "all",
+    dim: int | None = None,
+    progress: bool | View = False,
 ) -> "Catalogue":
     """Embed images into an index in a folder, or add them to it, and open it, as ``tophit index`` does.
 
@@ -125,6 +131,7 @@ def index(
         model: A run, an embedder's folder, a backbone's name, a result of ``train``, or an embedder.
         out: The folder of the index.
         split: Which rows: train, validation, test or all.
+        dim: Keep only the first numbers of each vector (see ``loss.prefixes``).
         progress: Whether to print progress, and which images could not be read.
 
     Returns:
@@ -138,7 +145,8 @@ def index(
     part, view = images_for(str(data), model_name(model), split), view_of(progress)
     from tophit.search.catalogue import build_catalogue
 
-    catalogue, bad = build_catalogue(embedder_of(model), part.rows, out, view.track("Embedding"))
+    embedder = embedder_of(model) if dim is None else embedder_of(model).shortened(dim)
+    catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"))
     for row, reason in bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     return catalogue

@@ -49,6 +49,10 @@ def evaluate(
             "others); default: the run's.",
         ),
     ] = None,
+    dim: Annotated[
+        list[int] | None,
+        typer.Option("--dim", min=1, help="Also measure the first DIM numbers of each vector alone (repeatable)."),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +85,7 @@ def evaluate(
         rerank=rerank,
         clusters=clusters,
         protocol=protocol,
+        dims=dim or (),
         out=folder,
         progress=TerminalView(errors),
     )

@@ -58,6 +58,10 @@ def index(
         Path | None, typer.Option("--from", help="Instead of images: a folder that tophit embed wrote.")
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Which rows: train, validation, test, or all.")] = "all",
+    dim: Annotated[
+        int | None,
+        typer.Option("--dim", min=1, help="Keep only the first DIM numbers of each vector (see loss.prefixes)."),
+    ] = None,
     recall: Annotated[
         float | None, typer.Option("--recall", min=0.5, max=1, help="The recall that a large index is tuned for.")
     ] = None,
@@ -71,6 +75,8 @@ def index(
     """Embed images and write an index that can be searched, or add them to one."""
     if (images is None) == (vectors is None):
         raise UsageError("Give either images or --from a folder of vectors.")
+    if vectors is not None and dim is not None:
+        raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
     from tophit.api import images_for
     from tophit.files import check_cache, check_folder
 
@@ -89,7 +95,8 @@ def index(
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)
         view.note(f"{written} vectors written.")
     else:
-        catalogue, bad = build_catalogue(load(run), part.rows, out, view.track("Embedding"), options=options)
+        embedder = load(run) if dim is None else load(run).shortened(dim)
+        catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():
             view.note(f"Skipped row {part.number(row)}: {reason}")
     with catalogue:

@@ -15,6 +15,7 @@ from tophit.losses.pairwise import (
     TripletLoss,
 )
 from tophit.losses.pnp import PNPLoss, make_variant
+from tophit.losses.prefixes import PrefixLoss
 from tophit.losses.proxy_anchor import ProxyAnchorLoss
 from tophit.losses.proxy_loss import distinct_centres
 from tophit.losses.proxy_nca import ProxyNCALoss, ProxyNCAPlusPlusLoss
@@ -23,6 +24,7 @@ from tophit.losses.roadmap import RoadmapLoss
 from tophit.losses.smooth_ap import SmoothAPLoss
 from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.suprank import SupRankLoss
+from tophit.losses.threshold_consistency import ThresholdConsistentLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
 
 __all__ = [
@@ -38,6 +40,7 @@ __all__ = [
     "MultiSimilarityLoss",
     "NPairLoss",
     "PNPLoss",
+    "PrefixLoss",
     "ProxyAnchorLoss",
     "ProxyNCALoss",
     "ProxyNCAPlusPlusLoss",
@@ -46,6 +49,7 @@ __all__ = [
     "SmoothAPLoss",
     "SoftTripleLoss",
     "SupRankLoss",
+    "ThresholdConsistentLoss",
     "TopKPrecisionLoss",
     "TripletLoss",
     "distinct_centres",

@@ -157,6 +157,24 @@ class Embedder(nn.Module):
                 raise _system_error(error) from error
         write_json(folder / _DESCRIPTION, self.describe())
 
+    def shortened(self, dim: int) -> "Embedder":
+        """Return an embedder of the first ``dim`` numbers of each vector, normalised again; the rest is shared.
+
+        Learned with ``loss.prefixes``, these lose little and take less memory and time to search.
+        """
+        if self.architecture["dim"] is None:
+            raise UsageError(
+                f"The vectors of '{self.architecture['backbone']}' are its features, without a head that could be "
+                "shortened; train one with loss.prefixes."
+            )
+        if not 1 <= dim <= self.dim:
+            raise UsageError(f"The vectors have {self.dim} numbers; a shorter one has 1 to {self.dim}, not {dim}.")
+        made = Embedder(self.backbone, {**self.architecture, "dim": dim}, self.preprocessing, self.trained)
+        made.pooling = self.pooling
+        own, whole = made.head.state_dict(), self.head.state_dict()
+        made.head.load_state_dict({name: whole[name][: len(value)] for name, value in own.items()})
+        return made.to(self.device).eval()
+
     def push_to_hub(self, name: str, *, private: bool = False, message: str | None = None) -> str:
         """Upload it to ``user/name`` on the Hugging Face Hub, with a model card; return what ``tophit.load`` takes.
 

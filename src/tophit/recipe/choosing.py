@@ -28,6 +28,13 @@ from tophit.registry import did_you_mean, entries, find, is_known, meant, names,
 from tophit.signatures import Foreign
 
 PEER = "pml/"
+Prefixes = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...],
+    Field(
+        description="Lengths of prefixes of the vector that are learned too (Matryoshka), such as [32, 64]; then "
+        "'tophit index --dim 32' makes a smaller and faster index."
+    ),
+]
 
 
 class Section(BaseModel):
@@ -40,11 +47,13 @@ class Peer(Section):
     """A class of pytorch-metric-learning; the section's other keys are its arguments, plain values only."""
 
     name: str = Field(description="A class of pytorch-metric-learning, which must be installed.")
+    prefixes: Prefixes = ()
     arguments: dict[str, Any] = Field(default={}, description="Its arguments; written as keys next to name.")
 
     @model_serializer
     def _as_written(self) -> dict[str, Any]:
-        return {"name": self.name, **self.arguments}
+        prefixes = {"prefixes": self.prefixes} if self.prefixes else {}
+        return {"name": self.name, **prefixes, **self.arguments}
 
 
 def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> BeforeValidator:
@@ -61,7 +70,9 @@ def chosen(kind: str, default: str, key: str = "name", peers: bool = False) -> B
         name = meant(kind, str(value[key]))
         value[key] = name
         if peers and name.startswith(PEER):
-            return Peer(name=name, arguments={each: value[each] for each in value if each != key})
+            prefixes = value.get("prefixes") or ()
+            own = {each: value[each] for each in value if each not in (key, "prefixes")}
+            return Peer.model_validate({"name": name, "prefixes": prefixes, "arguments": own})
         if not is_known(kind, name):
             known = [*names(kind), *([f"{PEER}NAME"] if peers else [])]
             hint = f"{other_section(kind, name) or did_you_mean(name, known)} Choices: {', '.join(known)}"
@@ -95,7 +106,10 @@ def other_section(kind: str, name: str) -> str:
 @cache
 def section_of(kind: str, name: str) -> type[Section]:
     """Return the section of a registered name: the name, and a field for every parameter that a user may set."""
-    return _batches(name) if kind == "sampler" else _made(kind, name, "name", _fields(kind, name))
+    if kind == "sampler":
+        return _batches(name)
+    common: dict[str, Any] = {"prefixes": (Prefixes, ())} if kind == "loss" else {}
+    return _made(kind, name, "name", {**_fields(kind, name), **common})
 
 
 def _batches(sampler: str) -> type[Section]:

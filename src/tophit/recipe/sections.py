@@ -183,6 +183,14 @@ class Memory(Section):
     weight: float = Field(default=1.0, gt=0, description="Weight of the loss against the memory.")
 
 
+class Consistency(Section):
+    """TCM: one cut-off on the similarity for all classes, beside any loss that is learned on batches."""
+
+    weight: float = Field(default=0.0, ge=0, description="Weight of the threshold-consistent margin; 0: none.")
+    high: float = Field(default=0.9, ge=-1, le=1, description="Similarity that images of one class should reach.")
+    low: float = Field(default=0.5, ge=-1, le=1, description="Similarity that images of two classes should not exceed.")
+
+
 class Augment(Section):
     """Random views of training images, where more than the head learns."""
 
@@ -427,6 +435,7 @@ class Recipe(Section):
     method: Method = Field(default_factory=lambda: section_of("method", "plain")())
     batches: Batches = Field(default_factory=lambda: section_of("sampler", "balanced")())
     memory: Memory = Memory()
+    consistency: Consistency = Consistency()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()

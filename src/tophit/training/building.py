@@ -12,7 +12,9 @@ from torch import nn
 from tophit.batches import BatchSampler
 from tophit.data.feature_files import SUFFIX, read_feature_file
 from tophit.errors import UsageError
+from tophit.losses import PrefixLoss, ThresholdConsistentLoss
 from tophit.losses.loss import can
+from tophit.losses.prefixes import prefix_lengths
 from tophit.methods import BatchMemory, Method, RunParts, Stepper
 from tophit.methods.method import Miner
 from tophit.models.embedder import Embedder, build_embedder
@@ -71,8 +73,15 @@ def with_given_features(recipe: Recipe) -> Recipe:
 def build_loss(section: Section, classes: int, dim: int) -> nn.Module:
     """Return the loss that a recipe's section names, for ``classes`` classes and embeddings of length ``dim``.
 
-    A section's fields are the loss's arguments, under the same names.
+    A section's fields are the loss's arguments, under the same names; with ``prefixes`` it is the mean over them.
     """
+    prefixes = getattr(section, "prefixes", ())
+    if not prefixes:
+        return _loss_of_length(section, classes, dim)
+    return PrefixLoss(partial(_loss_of_length, section, classes), prefix_lengths(prefixes, dim))
+
+
+def _loss_of_length(section: Section, classes: int, dim: int) -> nn.Module:
     given = {"num_classes": classes, "embedding_dim": dim, "embedding_size": dim}
     return build_peer("loss", section, given) if isinstance(section, Peer) else _build("loss", section, given)
 
@@ -113,10 +122,12 @@ def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
 
 def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: Stepper) -> Method:
     """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
-    loss = build_loss(recipe.loss, source.classes, embedder.dim).to(embedder.device)
+    loss = _whole_loss(recipe, recipe.loss, source.classes, embedder)
     fields = recipe.method.model_dump()
     kind: type[Method] = find("method", fields.pop("name")).load()
-    if recipe.miner.name != "none" and hasattr(loss, "proxies"):  # losses of other libraries use this name too
+    if recipe.miner.name != "none" and any(
+        hasattr(each, "proxies") for each in loss.modules()
+    ):  # losses of other libraries use this name too
         raise _nothing_to_mine(recipe.loss.name)
     parts = RunParts(
         embed=embed_for(loss, source),
@@ -213,7 +224,15 @@ def _memory(recipe: Recipe) -> BatchMemory | None:
 
 def _another_loss(recipe: Recipe, name: str, classes: int, embedder: Embedder) -> nn.Module:
     section = make_recipe({**recipe.model_dump(), "loss": name}).loss
-    return build_loss(section, classes, embedder.dim).to(embedder.device)
+    return _whole_loss(recipe, section, classes, embedder)
+
+
+def _whole_loss(recipe: Recipe, section: Section, classes: int, embedder: Embedder) -> nn.Module:
+    """Return a loss of the recipe, with the threshold-consistent margin if the recipe has it."""
+    loss, term = build_loss(section, classes, embedder.dim), recipe.consistency
+    if term.weight:
+        loss = ThresholdConsistentLoss(loss, term.weight, term.high, term.low)
+    return loss.to(embedder.device)
 
 
 def _build(kind: str, section: Section, given: Mapping[str, Any], key: str = "name") -> Any:

@@ -1,7 +1,7 @@
 """Everything ``tophit evaluate`` measures for one model, or two on the same images, and the files it writes."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -39,6 +39,7 @@ from tophit.training.evaluate import (
     wanted_clusters,
     wanted_metrics,
 )
+from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
@@ -61,6 +62,7 @@ class FullEvaluation:
     differences: dict[str, PairedDifference]
     test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
+    lengths: list[Length] = field(default_factory=list)  # prefixes of the vectors, if asked for
 
     def headline(self) -> str:
         """Say how many queries of how many classes were measured."""
@@ -72,6 +74,8 @@ class FullEvaluation:
         found = [metric_list({**self.metrics, **self.clustering}, self.metrics.intervals)]
         if self.other is not None:
             found.append(comparison_list(self.metrics, self.other, self.differences))
+        if self.lengths:
+            found.append(lengths_table(self.lengths))
         return [*found, named_sets_table(self.test_sets, self.protocol)] if self.test_sets else found
 
     def __repr__(self) -> str:
@@ -131,15 +135,17 @@ def evaluate_fully(
     clusters: bool = False,
     rerank: Reranking | None = None,
     protocol: Protocol = DRAWN_GALLERIES,
+    dims: Sequence[int] = (),
     view: View | None = None,
 ) -> FullEvaluation:
     """Measure an embedder on rows of a manifest, and compare it query by query with the embedder ``against``.
 
     ``metrics`` such as ``recall@100`` are added to the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
     re-ranks the model's results; without ``against``, they are compared with the results before re-ranking.
-    ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``). Unreadable images are
-    reported in the view and left out for both models.
+    ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``). ``dims`` are lengths
+    of prefixes of the vectors to measure too. Unreadable images are reported in the view and left out for both models.
     """
+    check_lengths(dims, embedder.dim)
     for name in metrics:
         parse_metric(name)  # a wrong name should fail before the images are embedded
     used, vectors, second = embed_by_both(embedder, part, against, view)
@@ -160,6 +166,7 @@ def evaluate_fully(
         differences={} if other is None else metric_differences(measured, other, search.arguments["labels"]),
         test_sets=named_set_metrics(vectors, used, protocol),
         protocol=protocol,
+        lengths=measure_lengths(vectors, used, measured, dims) if dims else [],
     )
 
 
@@ -219,6 +226,8 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
     }
     if evaluation.test_sets:
         answer |= {"test_sets": evaluation.test_sets, "protocol": evaluation.protocol}
+    if evaluation.lengths:
+        answer["lengths"] = [each.plain() for each in evaluation.lengths]
     if evaluation.clustering:
         answer["clustering"] = evaluation.clustering
     if evaluation.other is not None:

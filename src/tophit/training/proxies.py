@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from tophit.errors import UsageError
 from tophit.files import replace_file
+from tophit.losses import PrefixLoss, ThresholdConsistentLoss
 from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
 from tophit.wording import counted
 
@@ -35,6 +36,10 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
     """Write the proxies of a loss into an embedder's folder; write nothing for a loss without proxies."""
     from safetensors.torch import save_file
 
+    if isinstance(loss, ThresholdConsistentLoss):
+        loss = loss.loss
+    if isinstance(loss, PrefixLoss):
+        loss = loss.whole
     if not isinstance(loss, ProxyLoss):
         return
     vectors = functional.normalize(loss.proxies.detach().float().cpu(), dim=-1)
