@@ -68,6 +68,11 @@ def assert_same_run(one: Path, other: Path) -> None:
 
 
 PROJECTION = {"method": {"name": "projection", "hncm": True, "rho": 4}, "loss": "triplet"}
+CONFUSED = {
+    "loss": {"name": "recall-at-k", "k": [1, 2], "mixup": True, "prefixes": [4]},
+    "batches": {"sampler": "confused", "classes": 3, "per_class": 3, "mine_every": 3},
+    "consistency": {"weight": 0.5},
+}
 MINED = {"loss": "margin", "miner": "soft-hard"}
 
 
@@ -79,6 +84,8 @@ MINED = {"loss": "margin", "miner": "soft-hard"}
         pytest.param("last", {}, id="last"),
         pytest.param("head", PROJECTION, id="head-projection", marks=pytest.mark.slow),
         pytest.param("all", PROJECTION, id="all-projection", marks=pytest.mark.slow),
+        pytest.param("head", CONFUSED, id="head-confused", marks=pytest.mark.slow),
+        pytest.param("all", CONFUSED, id="all-confused", marks=pytest.mark.slow),
         pytest.param("head", MINED, id="head-mined", marks=pytest.mark.slow),
         pytest.param("all", {"method": "daml", "loss": "triplet"}, id="all-daml", marks=pytest.mark.slow),
         pytest.param("head", {"method": "hdml", "loss": "triplet"}, id="head-hdml", marks=pytest.mark.slow),

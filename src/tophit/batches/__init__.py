@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tophit.batches.balanced import BalancedBatchSampler, RandomBatchSampler
+from tophit.batches.confused import ConfusedBatchSampler
 from tophit.batches.representatives import RepresentativeBatchSampler, projection_steps
 
 __all__ = [
     "BalancedBatchSampler",
     "BatchSampler",
+    "ConfusedBatchSampler",
     "RandomBatchSampler",
     "RepresentativeBatchSampler",
     "projection_steps",

@@ -138,7 +138,8 @@ _WHICH = {
     "loss": "The objective.",
     "miner": "Which pairs or triplets of a batch the loss uses.",
     "method": "How a training step is made.",
-    "sampler": "Which images form a batch: balanced, classes x per_class images; random, size images.",
+    "sampler": "Which images form a batch: balanced, classes x per_class images; confused, the same of classes that "
+    "the model confuses; random, size images.",
 }
 
 

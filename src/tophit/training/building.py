@@ -167,7 +167,7 @@ def check_recipe(recipe: Recipe) -> None:
             f"memory.size: the loss {name} can't compare images with those of other batches; use one of "
             f"{', '.join(_losses_with('takes_memory'))}, or leave memory out."
         )
-    alone = recipe.batches.sampler == "balanced" and recipe.batches.per_class == 1
+    alone = recipe.batches.sampler != "random" and recipe.batches.per_class == 1
     if alone and getattr(loss, "compares_images", False):
         raise UsageError(
             f"batches.per_class: the loss {name} compares images of one class, but a batch would hold one per class; "

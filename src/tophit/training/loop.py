@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tophit import interrupts
+from tophit.batches import ConfusedBatchSampler
 from tophit.data.dataset import explained
 from tophit.data.manifest import Manifest
 from tophit.embedding.rows import EmbeddedRows
@@ -118,7 +119,15 @@ class _Training:
         self.total_steps = recipe.schedule.epochs * len(self.source.sampler)
         self.base_lrs = [group["lr"] for group in self._groups()]
         self.snapshots = Snapshots(
-            run, recipe, self.rows, self.embedder, self.learning, self.method, self.stepper, self.average
+            run,
+            recipe,
+            self.rows,
+            self.embedder,
+            self.learning,
+            self.method,
+            self.stepper,
+            self.average,
+            self.source.sampler,
         )
         self.position, log_bytes = self.snapshots.restore(view.note)
         self.bad.reasons = dict(self.position.bad)
@@ -278,6 +287,7 @@ class _Training:
 
     def _learn_epoch(self, stop: interrupts.Stop) -> None:
         position = self.position
+        self._mine_classes()
         self.learning.begin_epoch(position.epoch)
         self.method.begin_epoch(position.epoch)
         began = time.monotonic()
@@ -304,6 +314,15 @@ class _Training:
                 self._evaluate()
             self.time_left.took("evaluation", time.monotonic() - began)
             self._save()
+
+    def _mine_classes(self) -> None:
+        """Let a sampler that asks for it find out which classes are confused now."""
+        sampler, epoch = self.source.sampler, self.position.epoch
+        if not isinstance(sampler, ConfusedBatchSampler) or not sampler.is_due(epoch):
+            return
+        sampler.mine(self.source.training_vectors(), epoch)
+        if self.log is not None:
+            self.log.write(self.position.step, {"epoch": epoch, "classes_with_a_near_one": sampler.coverage})
 
     def _resume_command(self) -> str:
         return f"tophit train --resume {shlex.quote(str(self.whole.folder))}"

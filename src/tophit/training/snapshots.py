@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from tophit.batches import BatchSampler, ConfusedBatchSampler
 from tophit.errors import TophitError
 from tophit.methods import Method, Stepper
 from tophit.models.embedder import Embedder
@@ -44,6 +45,7 @@ class Snapshots:
     method: Method
     stepper: Stepper
     average: WeightAverage | None
+    sampler: BatchSampler
 
     def save(self, position: Position, log_bytes: int) -> None:
         """Write a checkpoint; ``log_bytes`` of the log belong to it."""
@@ -61,6 +63,7 @@ class Snapshots:
             "method": self.method.state_dict(),
             "engine": self.stepper.state_dict(),
             "average": None if self.average is None else self.average.state_dict(),
+            "sampler": self.sampler.state_dict() if isinstance(self.sampler, ConfusedBatchSampler) else None,
             "random": torch.get_rng_state(),
             "random_device": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             "log_bytes": log_bytes,
@@ -88,6 +91,8 @@ class Snapshots:
         self.stepper.load_state_dict(state["engine"])
         if self.average is not None:
             self.average.load_state_dict(state["average"])
+        if isinstance(self.sampler, ConfusedBatchSampler):
+            self.sampler.load_state_dict(state["sampler"])
         torch.set_rng_state(state["random"])
         if state["random_device"] is not None and self.embedder.device.type == "cuda":
             torch.cuda.set_rng_state(state["random_device"], self.embedder.device)

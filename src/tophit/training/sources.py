@@ -80,6 +80,10 @@ class Source(Protocol):
         """Embed the validation rows with the current embedder."""
         ...
 
+    def training_vectors(self) -> np.ndarray:
+        """Embed the training rows (N, dim) with the current embedder; an unreadable one is 0."""
+        ...
+
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""
         ...
@@ -139,6 +143,13 @@ class CachedSource(ABC):
     @abstractmethod
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows with the current embedder."""
+
+    @torch.inference_mode()
+    def training_vectors(self) -> np.ndarray:
+        """Embed the training rows (N, dim) with the current embedder, from their first views."""
+        self.embedder.eval()
+        parts = torch.arange(len(self.labels)).split(_BATCH)
+        return np.concatenate([self.embed(self.inputs(part, 0)).cpu().numpy() for part in parts])
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches from number ``first`` on."""
@@ -289,6 +300,13 @@ class ImageSource:
     def validation_vectors(self) -> EmbeddedRows:
         """Embed the validation rows from their images."""
         return shared_embeddings(self.stepper, self.embedder, self.validation.rows, final=False)
+
+    def training_vectors(self) -> np.ndarray:
+        """Embed the training rows (N, dim) from their images; an unreadable one is 0."""
+        found = shared_embeddings(self.stepper, self.embedder, self.train.rows, final=False)
+        vectors = np.zeros((len(self.train.rows), self.embedder.dim), np.float32)
+        vectors[found.rows] = found.vectors
+        return vectors
 
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""
