@@ -19,11 +19,24 @@ from torch.nn import functional
 
 from benchmarks import peak_rise, side_by_side
 from benchmarks.dense_sum import dense_sum
-from tophit.losses import PNPLoss, SmoothAPLoss, TopKPrecisionLoss
+from tophit.losses import (
+    FastAPLoss,
+    HAPPIERLoss,
+    HistogramLoss,
+    MultiSimilarityLoss,
+    PNPLoss,
+    RecallAtKLoss,
+    RoadmapLoss,
+    SmoothAPLoss,
+    SupRankLoss,
+    TopKPrecisionLoss,
+)
 
 DIM = 512
 PER_CLASS = 4
 MEBI = 2**20
+OLDER = ["PNP", "Smooth-AP", "top-k"]
+NEWER = ["recall@k", "ROADMAP", "SupRank nDCG", "HAPPIER", "multi-similarity", "FastAP", "histogram"]
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -53,6 +66,13 @@ def make(name: str) -> Step:
         "PNP": PNPLoss(),
         "Smooth-AP": SmoothAPLoss(),
         "top-k": TopKPrecisionLoss(),
+        "recall@k": RecallAtKLoss(),
+        "ROADMAP": RoadmapLoss(),
+        "SupRank nDCG": SupRankLoss(),
+        "HAPPIER": HAPPIERLoss(),
+        "multi-similarity": MultiSimilarityLoss(),
+        "FastAP": FastAPLoss(),
+        "histogram": HistogramLoss(),
     }
     return ours[name]
 
@@ -120,8 +140,8 @@ def print_against_peer(size: int, rounds: int, memory: bool) -> None:
 def print_against_similarity(rounds: int) -> None:
     print("| batch | loss | ms | times the bare similarity | peak MiB | without one similarity matrix |")
     print("| --- | --- | --- | --- | --- | --- |")
-    names = ["bare similarity", "PNP", "Smooth-AP", "top-k", "similarity and sort"]
-    for size in (1024, 4096):
+    names = ["bare similarity", *OLDER, *NEWER, "similarity and sort"]
+    for size in (384, 1024, 4096):
         found = times(names, size, rounds)
         for name in names:
             memory = peak_memory_apart(name, size)

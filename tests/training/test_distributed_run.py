@@ -96,3 +96,19 @@ def test_two_processes_learn_the_last_blocks_and_keep_the_same(pictures: Path, t
     kept = [json.loads((tmp_path / name / "result.json").read_text())["kept"] for name in ("one", "two")]
     assert kept[0]["kept"] == kept[1]["kept"]
     assert kept[0]["values"] == pytest.approx(kept[1]["values"], abs=1e-6)
+
+
+@pytest.mark.slow
+def test_two_processes_agree_on_confused_classes_prefixes_mixup_and_margins(pictures: Path, tmp_path: Path) -> None:
+    newer = {
+        "loss": {"name": "recall-at-k", "k": [1, 2], "temperature": 0.1, "mixup": True, "prefixes": [4]},
+        "batches": {"sampler": "confused", "classes": 3, "per_class": 3, "chunk": 4},
+        "consistency": {"weight": 0.5},
+    }
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(
+        yaml.safe_dump({**RECIPE, **newer, "data": {"manifest": str(pictures), "validation_share": 0.25}})
+    )
+    run(1, recipe, "--run", tmp_path / "one")
+    run(2, recipe, "--run", tmp_path / "two")
+    assert_same_runs(tmp_path / "one", tmp_path / "two")
