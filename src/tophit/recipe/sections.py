@@ -50,6 +50,11 @@ class Data(Section):
     partial: bool = Field(
         default=False, description="Continue even if images of the benchmark set are missing or counts differ."
     )
+    levels: tuple[str, ...] = Field(
+        default=(),
+        description="Columns above the label, from the coarsest, that make it a path in a hierarchy: [family], or "
+        "[order, family]. A manifest with the column label_path needs none.",
+    )
     boxes: bool = Field(default=False, description="Crop the benchmark set's images to their objects' boxes.")
     test_share: float = Field(
         default=0.5,
