@@ -1,4 +1,4 @@
-"""Metrics by name over hierarchies, sets of labels and judgements, against literal definitions, trec_eval and sklearn."""
+"""Metrics by name over hierarchies, sets of labels and grades, against definitions, trec_eval and scikit-learn."""
 
 import json
 from pathlib import Path
@@ -176,11 +176,11 @@ def test_reranking_keeps_the_grades() -> None:
 
 
 def test_levels_need_a_hierarchy_that_has_them() -> None:
-    with pytest.raises(UsageError, match="level1-recall@1 needs a hierarchy.*no levels"):
+    with pytest.raises(UsageError, match=r"level1-recall@1 needs a hierarchy.*no levels"):
         retrieval_metrics(VECTORS, LEAVES, metrics=["level1-recall@1"])
-    with pytest.raises(UsageError, match="level4-mAP needs.*it has 3 levels"):
+    with pytest.raises(UsageError, match=r"level4-mAP needs.*it has 3 levels"):
         retrieval_metrics(VECTORS, LEAVES, relevance=Relevance.of_paths(PATHS), metrics=["level4-mAP"])
-    with pytest.raises(UsageError, match="looks at all levels.*write H-AP"):
+    with pytest.raises(UsageError, match=r"looks at all levels.*write H-AP"):
         parse_metric("level1-H-AP")
     with pytest.raises(UsageError, match="There is no metric 'level0-mAP'"):
         parse_metric("level0-mAP")

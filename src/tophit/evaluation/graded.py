@@ -60,6 +60,8 @@ def graded_metrics(
         metrics=list(names.values()),
         relevance=grades,
     )
-    parts = (dict(found), found.per_query, found.intervals)
-    means, per_query, intervals = ({own: part[name] for own, name in names.items() if name in part} for part in parts)
-    return RetrievalMetrics(means, per_query, intervals)
+    return RetrievalMetrics(
+        {own: found[name] for own, name in names.items()},
+        {own: found.per_query[name] for own, name in names.items()},
+        {own: found.intervals[name] for own, name in names.items() if found.intervals},
+    )

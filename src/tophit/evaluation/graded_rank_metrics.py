@@ -66,7 +66,7 @@ def _best_gains(found: RankedQueries, k: int, gain: Callable[[np.ndarray], np.nd
     best, placed = np.zeros(len(found.counts)), np.zeros(len(found.counts), np.int64)
     for grade in found.different_grades[::-1]:
         filled = placed + _counts_of(found, _grades(found) == grade)
-        best += gain(np.float64(grade)) * (discounts[np.minimum(filled, k)] - discounts[np.minimum(placed, k)])
+        best += gain(np.asarray(float(grade))) * (discounts[np.minimum(filled, k)] - discounts[np.minimum(placed, k)])
         placed = filled
     return best
 

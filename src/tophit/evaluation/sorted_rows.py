@@ -1,7 +1,7 @@
 """Ranks of many relevant items at once: a row of scores is sorted as whole numbers that carry index and grade along.
 
 A float32 score, the item's index and its grade fit into 64 bits, in this order. Sorted, they are the ranking with ties
-by index, and the places whose grade is not 0 are the ranks. Counting (``ranks``) is faster where relevant items are few.
+by index, and the places whose grade is not 0 are the ranks. Where relevant items are few, counting them is faster.
 """
 
 from concurrent.futures import ThreadPoolExecutor

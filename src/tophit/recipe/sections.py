@@ -339,7 +339,15 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: Annotated[str, AfterValidator(_metric)] = Field(
         default="MAP@R",
-        description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
+        description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K; "
+        "for a hierarchy also H-AP, ASI, graded-ndcg@K, or level1- before any of the first.",
+    )
+    jaccard: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="For images with several labels: a result is right if the labels it shares with the query are at "
+        "least this share of the labels of both; null: if it shares any.",
     )
     select_on: Literal["validation", "test"] = Field(
         default="validation",

@@ -26,9 +26,7 @@ from tophit.training.activation_source import ActivationSource
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
-from tophit.training.evaluate import (
-    metrics_of_vectors,
-)
+from tophit.training.evaluate import judging_of, metrics_of_vectors
 from tophit.training.final_test import FinalTest
 from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
 from tophit.training.keeping import (
@@ -387,7 +385,10 @@ class _Training:
     def _metrics_on_selection(self, embedded: EmbeddedRows) -> dict[str, float]:
         """Return the metrics of vectors of the selection's rows."""
         name, rows = self.recipe.evaluation.metric, [self.selection.rows[i] for i in embedded.rows]
-        return on_first(self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
+        judging = judging_of(self.recipe)
+        return on_first(
+            self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name], judging=judging))
+        )
 
     def _keep_best(self) -> None:
         if self.first:
