@@ -64,7 +64,7 @@ _RUN = frozenset(
         "device",
     }
 )
-_DEALT = frozenset({"labels", "images", "seed"})
+_DEALT = frozenset({"labels", "sets", "paths", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
     "miner": Kind("miners", ("mining.py",), _BATCH),

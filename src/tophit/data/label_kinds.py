@@ -58,7 +58,7 @@ def check_depths(paths: Sequence[tuple[str, ...]], where: Sequence[str]) -> None
                 f"'{label_text(paths[0], 'path')}' ({where[0]}) has {len(paths[0])}; all must have the same number. "
                 "Repeat the last name where a branch is shorter."
             )
-    if paths and len(paths[0]) < 2:
+    if paths and len(paths[0]) == 1:
         raise TophitError(
             f"{where[0]}: the path '{paths[0][0]}' has one level; write at least two, such as bird/finch, or name the "
             "column 'label'."

@@ -201,10 +201,10 @@ def _box_from_record(record: dict[str, Any], where: str) -> Box | None:
 
 
 def _to_records(rows: Sequence[ImageRow], root: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    kinds = {row.kind for row in rows} or {"one"}
-    if len(kinds) > 1:
-        raise UsageError(f"A manifest can't mix rows whose labels are {' and '.join(sorted(kinds))}.")
-    columns = ["path", LABEL_COLUMNS[kinds.pop()], "split"]
+    kind: LabelKind = rows[0].kind if rows else "one"
+    if other := next((row.kind for row in rows if row.kind != kind), None):
+        raise UsageError(f"A manifest can't mix rows whose labels are '{kind}' and '{other}'.")
+    columns = ["path", LABEL_COLUMNS[kind], "split"]
     if any(row.role != "both" for row in rows):
         columns.append("role")
     if any(row.box for row in rows):

@@ -39,6 +39,7 @@ from tophit.training.keeping import (
     split_recipe,
     splits_wanted,
 )
+from tophit.training.kinds_taken import check_labels, sees_paths
 from tophit.training.learning import Learning, prepare_learning, trained_part
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
@@ -92,6 +93,8 @@ class _Training:
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
         self.rows = rows_of(recipe)
+        if note := check_labels(recipe, self.rows.train.kind):
+            view.note(note)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
         self._note_selection()
@@ -106,8 +109,10 @@ class _Training:
         is_new = not run.checkpoint_path.is_file()
         if is_new and recipe.embedder.head_start == "pca":
             self._begin_head()
-        if note := size_note(recipe, self.source.labels.tolist()):
+        if self.rows.train.kind != "several" and (note := size_note(recipe, self.source.numbers.classes.tolist())):
             view.note(note)
+        if coverage := getattr(self.source.sampler, "coverage", None):
+            view.note(coverage)
         prepare_learning(recipe, self.embedder)
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
@@ -138,7 +143,9 @@ class _Training:
 
     def _note_selection(self) -> None:
         classes, images = len(set(self.selection.labels)), len(self.selection)
-        if self.selects and self.recipe.evaluation.select_on == "test":
+        if self.selects and self.selection.kind == "several":
+            self.view.note(f"{images} images are held out of training to choose the best epoch.")
+        elif self.selects and self.recipe.evaluation.select_on == "test":
             self.view.note(
                 f"The best epoch is chosen on the {classes} test classes, so the results on them are optimistic."
             )
@@ -222,14 +229,14 @@ class _Training:
         self.view.note(f"epoch 0: validation {name} {shown}")
 
     def _make_source(self, train: Manifest) -> Source:
-        deal = partial(make_sampler, self.recipe)
+        deal = self.stepper, partial(make_sampler, self.recipe), sees_paths(self.recipe)
         shared = self.embedder, train, self.selection, self.bad
         if self.recipe.embedder.trainable == "last":
-            return ActivationSource(self.recipe, *shared, self.view, self.stepper, deal)
+            return ActivationSource(self.recipe, *shared, self.view, *deal)
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(*shared, progress, self.stepper, deal)
-        return ImageSource(self.recipe, *shared, self.stepper, deal)
+            return FeatureSource(*shared, progress, *deal)
+        return ImageSource(self.recipe, *shared, *deal)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
