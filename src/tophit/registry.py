@@ -64,7 +64,7 @@ _RUN = frozenset(
         "device",
     }
 )
-_DEALT = frozenset({"labels", "images", "seed"})
+_DEALT = frozenset({"labels", "sets", "paths", "images", "seed"})
 KINDS: dict[str, Kind] = {
     "loss": Kind("losses", ("losses",), frozenset({"num_classes", "embedding_dim", "embedding_size"})),
     "miner": Kind("miners", ("mining.py",), _BATCH),
@@ -214,8 +214,23 @@ def _letters(name: str) -> str:
     return name.lower().translate({ord(mark): None for mark in "-_ "})
 
 
+def metric_level(name: str) -> tuple[int | None, str]:
+    """Return the level of a hierarchy at which a metric counts results as right, None for no level, and its name.
+
+    >>> metric_level("level2-recall@5"), metric_level("mAP")
+    ((2, 'recall@5'), (None, 'mAP'))
+    """
+    level, dash, rest = name.partition("-")
+    number = level.removeprefix("level")
+    return (int(number), rest) if dash and number != level and number.isdecimal() and int(number) else (None, name)
+
+
 def find_metric(name: str) -> tuple[Entry, int | None]:
-    """Return the metric of a name such as ``mAP`` or ``recall@16``, and its number of results if it takes one."""
+    """Return the metric of a name such as ``mAP`` or ``recall@16``, and its number of results if it takes one.
+
+    ``level1-`` before a name is left out: it says what counts as right (``metric_level``).
+    """
+    level, name = metric_level(name)
     kind, k = name, None
     before, _, number = name.rpartition("@")
     if before and number.isdecimal() and (":" in name or not is_known("metric", name)):
@@ -226,6 +241,8 @@ def find_metric(name: str) -> tuple[Entry, int | None]:
         raise UsageError(f"There is no metric '{name}'.{hint} Choices: {', '.join(known)}; or package.module:function.")
     entry = find("metric", kind)
     takes_k = "k" in entry.source()
+    if level is not None and entry.facts.get("graded"):
+        raise UsageError(f"The metric {kind} looks at all levels of a hierarchy: write {name}, without level{level}-.")
     if takes_k and not k:
         raise UsageError(f"The metric {kind} needs a number of results of at least 1, as in {kind}@10.")
     if k is not None and not takes_k:

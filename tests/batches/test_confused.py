@@ -30,7 +30,10 @@ def test_sisters_meet_once_they_are_known_to_be_confused() -> None:
     sampler = ConfusedBatchSampler(labels, classes=4, per_class=4, neighbours=4)
     assert list(sampler) == list(BalancedBatchSampler(labels, 4, 4))  # nothing is known yet
     sampler.mine(vectors, 0)
-    assert sampler.coverage == 1
+    assert sampler.near_share == 1
+    assert (
+        sampler.coverage == "Each epoch shows all 96 images; 100% of the classes have one that is confused with them."
+    )
     assert families_per_batch(sampler, labels) < 1.5
     assert families_per_batch(BalancedBatchSampler(labels, 4, 4), labels) > 2.5
 

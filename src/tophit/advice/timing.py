@@ -29,6 +29,7 @@ from tophit.training.devices import start_stepper
 from tophit.training.evaluate import metrics_of_vectors, wanted_metrics
 from tophit.training.head_start import KINDS, MOST_IMAGES, principal_head
 from tophit.training.keeping import SHARES, may_keep_untrained, splits_wanted
+from tophit.training.kinds_taken import sees_paths
 from tophit.training.learning import Learning, prepare_learning
 from tophit.training.run_rows import RunRows, has_pairs, rows_of
 from tophit.training.sources import CachedSource, FeatureSource, MakeSampler
@@ -82,7 +83,7 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
     embedder, building = _timed(lambda: make_embedder(recipe, device=stepper.device))
     stepper.shares(embedder.parameters(), embedder.dim)
     counts = {"train": len(rows.train), "validation": len(rows.validation), "test": len(rows.test)}
-    source = _RandomFeatures(embedder, rows, stepper, partial(make_sampler, recipe))
+    source = _RandomFeatures(embedder, rows, stepper, partial(make_sampler, recipe), sees_paths(recipe))
     step = _step_seconds(recipe, embedder, source, stepper)
     steps, epochs = len(source.sampler), recipe.schedule.epochs
     selects = has_pairs(rows.validation)
@@ -139,9 +140,13 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
 class _RandomFeatures(FeatureSource):
     """Random features instead of the images' own: steps take as long."""
 
-    def __init__(self, embedder: Embedder, rows: RunRows, stepper: Stepper, make_sampler: MakeSampler) -> None:
+    def __init__(
+        self, embedder: Embedder, rows: RunRows, stepper: Stepper, make_sampler: MakeSampler, takes_paths: bool
+    ) -> None:
         self.features = torch.randn(min(len(rows.train), _POOL), embedder.backbone.channels, device=embedder.device)
-        CachedSource.__init__(self, embedder, rows.train, list(range(len(rows.train))), stepper, make_sampler)
+        CachedSource.__init__(
+            self, embedder, rows.train, list(range(len(rows.train))), stepper, make_sampler, takes_paths
+        )
 
     def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
         """Return features (N, channels)."""

@@ -67,6 +67,8 @@ def evaluate(
     clusters: bool = False,
     protocol: str | None = None,
     dims: Sequence[int] = (),
+    judgements: str | Path | None = None,
+    jaccard: float | None = None,
     out: str | Path | None = None,
     progress: bool | View = False,
 ) -> "FullEvaluation":
@@ -83,6 +85,9 @@ def evaluate(
         clusters: Whether to measure NMI and F1 of k-means clusters.
         protocol: How test sets that the data name are searched: ``drawn-galleries`` or ``all``.
         dims: Lengths of prefixes of the vectors to measure too: what a shorter vector costs.
+        judgements: A TREC qrels file that says what is relevant, and how much, instead of equal labels.
+        jaccard: For images with several labels: the least share of common labels that makes a result right; default:
+            the run's, or any common label.
         out: A folder for ``evaluation.json`` and ``per_query.parquet``; default: nothing is written.
         progress: Whether to print progress.
 
@@ -103,14 +108,17 @@ def evaluate(
     from dataclasses import asdict
 
     from tophit.reranking import parse_reranking
-    from tophit.training.full_evaluation import evaluate_fully, measured_for, write_evaluation
+    from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
 
     wanted = measured_for(recipe_of_run(name), metrics, clusters, protocol)
+    judging = judging_for(recipe_of_run(name), part, judgements, jaccard)
     step, view = None if rerank is None else parse_reranking(rerank), view_of(progress)
     other = None if against is None else embedder_of(against)
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
-    found = evaluate_fully(embedder_of(model), part, other, **asdict(wanted), rerank=step, dims=dims, view=view)
+    found = evaluate_fully(
+        embedder_of(model), part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view
+    )
     if out is not None:
         write_evaluation(found, out)
     return found

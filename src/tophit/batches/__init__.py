@@ -6,13 +6,17 @@ from typing import Protocol
 from tophit.batches.balanced import BalancedBatchSampler, RandomBatchSampler
 from tophit.batches.confused import ConfusedBatchSampler
 from tophit.batches.representatives import RepresentativeBatchSampler, projection_steps
+from tophit.batches.several_labels import LabelBatchSampler
+from tophit.batches.siblings import SiblingBatchSampler
 
 __all__ = [
     "BalancedBatchSampler",
     "BatchSampler",
     "ConfusedBatchSampler",
+    "LabelBatchSampler",
     "RandomBatchSampler",
     "RepresentativeBatchSampler",
+    "SiblingBatchSampler",
     "projection_steps",
 ]
 
@@ -20,7 +24,8 @@ __all__ = [
 class BatchSampler(Protocol):
     """Gives an epoch's batches as lists of row numbers; ``epoch`` is set before each epoch.
 
-    A sampler with the attribute ``is_stream`` (True) continues from where it was and draws each batch on demand.
+    A sampler with the attribute ``is_stream`` (True) continues from where it was and draws each batch on demand. One
+    with the attribute ``coverage`` says in a sentence what an epoch shows.
     """
 
     epoch: int

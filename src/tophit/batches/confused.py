@@ -10,6 +10,7 @@ from scipy import sparse
 from tophit.batches.balanced import BalancedBatchSampler, Group
 from tophit.options import Count, Doc
 from tophit.registry import register
+from tophit.wording import counted
 
 _MOST_QUERIES = 20_000  # images that search the others, drawn at random if there are more
 _BLOCK = 1024
@@ -22,7 +23,7 @@ class ConfusedBatchSampler(BalancedBatchSampler):
     Every ``mine_every`` epochs the training images search each other (at most 20,000 of them search). Two classes are
     as near as images of one are among the ``neighbours`` nearest of the other's images. Each batch begins with a random
     class and takes the nearest one to those it holds, again and again. As in balanced batches, every image comes once
-    per epoch, so no class is used more often than others; ``coverage`` tells how many classes have a near one.
+    per epoch, so no class is used more often than others; ``coverage`` says how many classes have a near one.
     Before the first search classes are dealt at random.
     """
 
@@ -59,9 +60,19 @@ class ConfusedBatchSampler(BalancedBatchSampler):
         self.near = (near + near.T).tocsr()
 
     @property
-    def coverage(self) -> float:
+    def near_share(self) -> float:
         """The share of the classes that have a near one."""
         return 0.0 if self.near is None else float((np.diff(self.near.indptr) > 0).mean())
+
+    @property
+    def coverage(self) -> str:
+        """What an epoch shows, in a sentence; none before the first search."""
+        if self.near is None:
+            return ""
+        images = counted(len(self.class_of_row), "image")
+        return (
+            f"Each epoch shows all {images}; {self.near_share:.0%} of the classes have one that is confused with them."
+        )
 
     def _deal(self, generator: np.random.Generator) -> list[list[Group]]:
         if self.near is None:

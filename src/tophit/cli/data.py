@@ -110,6 +110,9 @@ def _size(manifest: "Manifest") -> str:
 _Root = Annotated[Path, typer.Option("--root", help="The folder into which the set's archives were unpacked.")]
 _Out = Annotated[Path, typer.Option("--out", help="The manifest to write: .csv or .parquet.")]
 _Partial = Annotated[bool, typer.Option("--partial", help="Continue even if images are missing or counts differ.")]
+_Levels = Annotated[
+    str, typer.Option("--levels", help="Columns above the label that make it a path, from the coarsest: order,family.")
+]
 _Boxes = Annotated[bool, typer.Option("--boxes", help="Crop every image to its object, where the set has boxes.")]
 
 
@@ -124,19 +127,21 @@ def _add(name: str, title: str) -> None:
         out: _Out,
         partial: _Partial = False,
         boxes: _Boxes = False,
+        levels: _Levels = "",
         overwrite: Overwrite = False,
         verbose: Verbose = False,
     ):
         _check_new(out, overwrite)
-        _write_set(name, root, out, partial, boxes)
+        _write_set(name, root, out, partial, boxes, [each for each in levels.split(",") if each])
 
 
-def _write_set(name: str, root: Path, out: Path, partial: bool, boxes: bool) -> None:
+def _write_set(name: str, root: Path, out: Path, partial: bool, boxes: bool, levels: list[str]) -> None:
+    from tophit.data.levels import with_levels
     from tophit.data.manifest import write_manifest
     from tophit.data.sets import read_set, set_named
     from tophit.data.sets.benchmark import count_parts
 
-    manifest = read_set(name, root, partial, boxes)
+    manifest = with_levels(read_set(name, root, partial, boxes), levels)
     write_manifest(manifest, out)
     chosen = set_named(name)
     table = Table("part", "classes", "images", "published classes", "images", title=chosen.title)

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from tophit.cli.shell import Verbose, app, console, errors
-from tophit.tables import spread_sentence
 
 
 @app.command(
@@ -30,7 +29,8 @@ def evaluate(
     metric: Annotated[
         list[str] | None,
         typer.Option(
-            "--metric", help="A further metric: recall@100, or your own, package.module:function (repeatable)."
+            "--metric",
+            help="A further metric: recall@100, level1-mAP, or your own, package.module:function (repeatable).",
         ),
     ] = None,
     rerank: Annotated[
@@ -52,6 +52,19 @@ def evaluate(
     dim: Annotated[
         list[int] | None,
         typer.Option("--dim", min=1, help="Also measure the first DIM numbers of each vector alone (repeatable)."),
+    ] = None,
+    judgements: Annotated[
+        Path | None,
+        typer.Option(
+            "--judgements",
+            help="A TREC qrels file, lines 'query 0 item grade': what is relevant instead of equal labels.",
+        ),
+    ] = None,
+    jaccard: Annotated[
+        float | None,
+        typer.Option(
+            "--jaccard", help="For several labels: the least share of common labels of a right result; default: any."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -86,6 +99,8 @@ def evaluate(
         clusters=clusters,
         protocol=protocol,
         dims=dim or (),
+        judgements=judgements,
+        jaccard=jaccard,
         out=folder,
         progress=TerminalView(errors),
     )
@@ -97,4 +112,5 @@ def evaluate(
     console.print(found.headline(), highlight=False)
     for table in found.tables():
         console.print(table)
-    console.print(spread_sentence(found.spread), highlight=False)
+    for sentence in found.sentences():
+        console.print(sentence, highlight=False)

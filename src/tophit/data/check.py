@@ -88,6 +88,8 @@ def _lonely_classes(manifest: Manifest) -> list[Problem]:
 
 
 def _shared_classes(manifest: Manifest) -> list[Problem]:
+    if manifest.kind == "several":  # images of all splits share labels
+        return []
     found = []
     for label, rows in _rows_by_class(manifest).items():
         splits = sorted({manifest.rows[n - 1].split for n in rows})
@@ -110,5 +112,6 @@ def _too_few_classes(manifest: Manifest) -> list[Problem]:
 def _rows_by_class(manifest: Manifest) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(manifest, 1):
-        rows[row.label].append(number)
+        for name in row.names if row.kind == "several" else (row.label,):
+            rows[name].append(number)
     return dict(sorted(rows.items()))

@@ -1,9 +1,10 @@
 """Manifests from folders of images, and from any data that a recipe names."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tophit.data.feature_files import SUFFIX, manifest_of_features
+from tophit.data.levels import with_levels
 from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
 from tophit.data.splits import split_classes
 from tophit.errors import TophitError, UsageError
@@ -20,12 +21,19 @@ def open_data(
     set_name: str | None = None,
     partial: bool = False,
     boxes: bool = False,
+    levels: Sequence[str] = (),
 ) -> Manifest:
     """Return the manifest a user names: a built-in set, a CSV, Parquet or feature file, or a folder of class folders.
+
+    ``levels`` are metadata columns above the label, which make it a path in a hierarchy (``with_levels``).
 
     Write ``./icons`` for a folder with the same name as a built-in set. Write ``cub200:FOLDER`` for a folder that
     holds the files of a benchmark set, or pass ``set_name``; ``partial`` and ``boxes`` apply only to these.
     """
+    return with_levels(_opened(name, test_share, seed, set_name, partial, boxes), levels)
+
+
+def _opened(name: str, test_share: float, seed: int, set_name: str | None, partial: bool, boxes: bool) -> Manifest:
     if name == "icons":
         from tophit.data.icons import icon_set
 

@@ -1,16 +1,26 @@
 """The manifest: a table with one row per image, as CSV or Parquet.
 
-Columns: ``path`` and ``label``; optional ``split`` (train, validation, test), ``role`` (query, gallery, both)
-and a box ``x1 y1 x2 y2`` in pixels. Every other column is metadata and is kept as it is.
+Columns: ``path`` and ``label`` (or ``labels``, or ``label_path``: see ``label_kinds``); optional ``split`` (train,
+validation, test), ``role`` (query, gallery, both) and a box ``x1 y1 x2 y2`` in pixels. Every other column is metadata
+and is kept as it is.
 """
 
 import csv
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tophit.data.label_kinds import (
+    LABEL_COLUMNS,
+    SEPARATORS,
+    LabelKind,
+    check_depths,
+    kind_of_columns,
+    label_text,
+    read_names,
+)
 from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file
 from tophit.images.decode import Box
@@ -20,12 +30,16 @@ ROLES = ("query", "gallery", "both")
 FEATURE_FILE, FEATURE_ROW = "feature_file", "feature_row"
 """Metadata of a row that stands for a feature in a feature file: the file, and the feature's number in it."""
 _BOX = ("x1", "y1", "x2", "y2")
-_KNOWN = ("path", "label", "split", "role", *_BOX)
+_KNOWN = ("path", "split", "role", *_BOX)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """One image: where it is, what it shows, and what it is used for."""
+    """One image: where it is, what it shows, and what it is used for.
+
+    ``kind`` says what its label is. ``names`` are the labels of an image with several, or the levels of a path from the
+    coarsest to the finest; ``label`` is then their text. With one label there are no ``names``.
+    """
 
     path: Path
     label: str
@@ -33,6 +47,8 @@ class ImageRow:
     role: str = "both"
     box: Box | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    kind: LabelKind = "one"
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,11 @@ class Manifest:
         """The label of every row."""
         return [row.label for row in self.rows]
 
+    @property
+    def kind(self) -> LabelKind:
+        """What the labels are: one, several, or a path."""
+        return self.rows[0].kind if self.rows else "one"
+
     def where(self, split: str) -> "Manifest":
         """Return the rows of one split."""
         chosen = [i for i, row in enumerate(self.rows) if row.split == split]
@@ -73,17 +94,19 @@ def read_manifest(path: str | Path) -> Manifest:
     if not path.is_file():
         raise TophitError(f"There is no manifest at {path}.")
     columns, records = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
-    missing = [name for name in ("path", "label") if name not in columns]
-    if missing:
+    kind = kind_of_columns(columns)
+    missing = ["path"] * ("path" not in columns) + ["label"] * (kind is None)
+    if missing or kind is None:
         raise TophitError(
             f"{path}: no column {' and no column '.join(repr(name) for name in missing)}; "
             f"it has {', '.join(columns) or 'no columns'} (a CSV's columns are separated by commas)."
         )
-    rows = tuple(
-        _row_from_record(record, path.parent, f"{path}, row {number}") for number, record in enumerate(records, 1)
-    )
+    places = [f"{path}, row {number}" for number in range(1, len(records) + 1)]
+    rows = tuple(_row_from_record(each, kind, path.parent, where) for each, where in zip(records, places, strict=True))
     if not rows:
         raise TophitError(f"{path}: the manifest has no rows.")
+    if kind == "path":
+        check_depths([row.names for row in rows], places)
     return Manifest(rows, str(path))
 
 
@@ -104,7 +127,7 @@ def write_manifest(manifest: Manifest, path: str | Path) -> None:
             raise UsageError(f"A manifest's name must end in .csv or .parquet, not '{path.name}'.")
 
 
-def _read_csv(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
+def _read_csv(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
@@ -118,7 +141,7 @@ def _read_csv(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
     return columns, records
 
 
-def _read_parquet(path: Path) -> tuple[list[str], Iterable[dict[str, Any]]]:
+def _read_parquet(path: Path) -> tuple[list[str], list[dict[str, Any]]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -137,16 +160,20 @@ def _write_parquet(path: Path, columns: Sequence[str], records: list[dict[str, A
     pq.write_table(table, path)
 
 
-def _row_from_record(record: dict[str, Any], root: Path, where: str) -> ImageRow:
-    if record["path"] in (None, "") or record["label"] in (None, ""):
-        raise TophitError(f"{where}: path and label must not be empty.")
+def _row_from_record(record: dict[str, Any], kind: LabelKind, root: Path, where: str) -> ImageRow:
+    column = LABEL_COLUMNS[kind]
+    if record["path"] in (None, "") or record[column] in (None, ""):
+        raise TophitError(f"{where}: path and {column} must not be empty.")
+    names = read_names(record[column], kind, where)
     return ImageRow(
         path=root / str(record["path"]),
-        label=str(record["label"]),
+        label=label_text(names, kind) if names else str(record[column]),
         split=_one_of(record.get("split"), SPLITS, "test", f"{where}: split"),
         role=_one_of(record.get("role"), ROLES, "both", f"{where}: role"),
         box=_box_from_record(record, where),
-        metadata={name: value for name, value in record.items() if name not in _KNOWN},
+        metadata={name: value for name, value in record.items() if name not in (*_KNOWN, column)},
+        kind=kind,
+        names=names,
     )
 
 
@@ -174,7 +201,10 @@ def _box_from_record(record: dict[str, Any], where: str) -> Box | None:
 
 
 def _to_records(rows: Sequence[ImageRow], root: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    columns = ["path", "label", "split"]
+    kind: LabelKind = rows[0].kind if rows else "one"
+    if other := next((row.kind for row in rows if row.kind != kind), None):
+        raise UsageError(f"A manifest can't mix rows whose labels are '{kind}' and '{other}'.")
+    columns = ["path", LABEL_COLUMNS[kind], "split"]
     if any(row.role != "both" for row in rows):
         columns.append("role")
     if any(row.box for row in rows):
@@ -184,10 +214,12 @@ def _to_records(rows: Sequence[ImageRow], root: Path) -> tuple[list[str], list[d
 
 
 def _record(row: ImageRow, columns: Sequence[str], root: Path) -> dict[str, Any]:
-    path = row.path.absolute()
+    path, mark = row.path.absolute(), SEPARATORS.get(row.kind)
+    if mark and any(mark in name for name in row.names):
+        raise UsageError(f"{row.path}: a name in '{row.label}' holds '{mark}', which separates names in a manifest.")
     values: dict[str, Any] = {
         "path": path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path),
-        "label": row.label,
+        LABEL_COLUMNS[row.kind]: row.label,
         "split": row.split,
         "role": row.role,
         **dict(zip(_BOX, row.box or (None,) * 4, strict=True)),

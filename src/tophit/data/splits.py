@@ -1,10 +1,11 @@
 """Splitting and merging classes: splits that share no class, as zero-shot retrieval requires, and merged classes."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from tophit.data.manifest import ImageRow, Manifest
+from tophit.data.manifest import Manifest
 from tophit.errors import UsageError
 
 
@@ -26,24 +27,33 @@ def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int =
 
     A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged. So
     is one with so few training classes that two of them would be far more than the share: of 4 classes, 10% is none.
-    Each ``fold`` below ``validation_folds`` holds out other classes.
+    Each ``fold`` below ``validation_folds`` holds out other classes. Of images with several labels, images are held out
+    instead of classes: they share labels, so no class stands apart.
     """
     folds = validation_folds(manifest, share)
     if folds == 0 or any(row.split == "validation" for row in manifest):
         return manifest
     if fold >= folds:
         raise UsageError(f"data.validation_fold: {manifest.source} has only {folds} (0 to {folds - 1}), not {fold}.")
-    names = sorted({row.label for row in manifest if row.split == "train"})
+    units = _units(manifest)
+    names = sorted(set(units.values()))
     wanted = _held_out(len(names), share)
     order = np.random.default_rng(seed).permutation(len(names))
     held_out = {names[i] for i in order[fold * wanted : (fold + 1) * wanted]}
+    rows = (
+        replace(row, split="validation") if units.get(number) in held_out else row
+        for number, row in enumerate(manifest)
+    )
+    return Manifest(tuple(rows), manifest.source)
 
-    def moved(row: ImageRow) -> ImageRow:
-        if row.split != "train" or row.label not in held_out:
-            return row
-        return ImageRow(row.path, row.label, "validation", row.role, row.box, row.metadata)
 
-    return Manifest(tuple(moved(row) for row in manifest), manifest.source)
+def _units(manifest: Manifest) -> dict[int, str]:
+    """Return by what the training rows, given by number, are held out: the class or, with several labels, the image."""
+    return {
+        number: f"{number:09}" if row.kind == "several" else row.label
+        for number, row in enumerate(manifest)
+        if row.split == "train"
+    }
 
 
 def validation_folds(manifest: Manifest, share: float) -> int:
@@ -53,7 +63,7 @@ def validation_folds(manifest: Manifest, share: float) -> int:
     """
     if any(row.split == "validation" for row in manifest):
         return 1
-    classes = len({row.label for row in manifest if row.split == "train"})
+    classes = len(set(_units(manifest).values()))
     wanted = _held_out(classes, share)
     return 0 if classes - wanted < 2 or wanted > _MOST_TIMES * share * classes else classes // wanted
 
@@ -69,10 +79,12 @@ def merge_classes(manifest: Manifest, size: int) -> Manifest:
     """
     if size <= 1:
         return manifest
+    if manifest.kind != "one":
+        raise UsageError("data.merge_classes: only classes with one label each can be merged; set it to 1.")
     names = sorted(set(manifest.labels))
     groups = [names[i : i + size] for i in range(0, len(names), size)]
     merged = {name: " + ".join(group) for group in groups for name in group}
-    rows = (ImageRow(row.path, merged[row.label], row.split, row.role, row.box, row.metadata) for row in manifest)
+    rows = (replace(row, label=merged[row.label]) for row in manifest)
     return Manifest(tuple(rows), manifest.source, manifest.numbers)
 
 

@@ -36,13 +36,19 @@ def bootstrap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Return the percentile bootstrap interval of the mean of every metric (N,); NaN values are left out.
 
-    Each draw takes as many units (``classes`` or ``queries``) as there are, with replacement; all metrics share it.
+    Each draw takes as many units (``classes`` or ``queries``) as there are, with replacement; all metrics of the same
+    queries share it. Metrics may leave out different queries: at a coarse level of a hierarchy more have an answer.
     """
     check_level(level)
     tails = [(1 - level) / 2, (1 + level) / 2]
-    means = _bootstrap_means(per_query, classes, over, draws, seed)
-    bounds = np.quantile(means, tails, axis=0).T
-    return {name: (float(low), float(high)) for name, (low, high) in zip(per_query, bounds, strict=True)}
+    together: dict[bytes, dict[str, np.ndarray]] = {}
+    for name, values in per_query.items():
+        together.setdefault(np.isnan(np.asarray(values, np.float64)).tobytes(), {})[name] = values
+    found = {}
+    for part in together.values():
+        bounds = np.quantile(_bootstrap_means(part, classes, over, draws, seed), tails, axis=0).T
+        found |= {name: (float(low), float(high)) for name, (low, high) in zip(part, bounds, strict=True)}
+    return {name: found[name] for name in per_query}
 
 
 def paired_difference(

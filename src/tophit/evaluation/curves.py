@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array
+from tophit.evaluation.relevance import Relevance
 from tophit.evaluation.scores import ScoreStrips, search_task
 
 _MOST_EXACT_PAIRS = 20_000_000
@@ -64,15 +65,17 @@ def pair_curves(
     gallery_labels: Array | None = None,
     own_items: Array | None = None,
     *,
+    relevance: Relevance | None = None,
     bits: int | None = 12,
     memory_budget: int = MEMORY_BUDGET,
 ) -> PairCurves:
     """Return the precision-recall and ROC curves over all pairs.
 
     Thresholds are 2**-bits apart: 12 gives 8,193 of them. ``bits=None`` uses every score as a threshold, which keeps
-    all pairs in memory and is limited to 20 million. Without a gallery each pair of two items counts once.
+    all pairs in memory and is limited to 20 million. Without a gallery each pair of two items counts once. With
+    ``relevance`` a pair is positive if the item is right for the query.
     """
-    task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
+    task = search_task(embeddings, labels, gallery, gallery_labels, own_items, relevance)
     pairs = len(task.queries) * len(task.items)
     if bits is None and pairs > _MOST_EXACT_PAIRS:
         raise ValueError(
@@ -89,7 +92,7 @@ def pair_curves(
             for row in range(len(scores)):
                 query = strip[0] + row
                 begin = max(0, query + 1 - span[0]) if once else 0  # earlier pairs were counted from the other side
-                same = task.item_classes[span[0] + begin : span[1]] == task.query_classes[query]
+                same = task.is_right(query)[span[0] + begin : span[1]]
                 counter.add(scores[row, begin:], same)
     return counter.curves()
 

@@ -1,7 +1,7 @@
 """What queries find: their first items, and the rank of the first right one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from tophit.evaluation.scores import ScoreStrips, SearchTask
 class FoundList:
     """The first results of one query: gallery indices, nearest first, their similarities, whether each is right.
 
-    ``first_right`` is the rank from 1 of the first result of the query's class and ``first_right_item`` that result,
+    ``first_right`` is the rank from 1 of the first right result and ``first_right_item`` that result,
     which may be further down than the results in the list; None if the gallery has none.
     """
 
@@ -34,15 +34,10 @@ def found_lists(
     if not len(queries):
         return {}
     chosen = np.asarray(queries)
-    part = replace(
-        task,
-        queries=task.queries[torch.from_numpy(chosen)],
-        query_classes=task.query_classes[chosen],
-        own_items=task.own_items[chosen],
-    )
+    part = task.of_queries(chosen)
     items, scores = first_items(part, most, memory_budget)
     nearest_right = first_items(part, 1, memory_budget, only_right=True)[0][:, 0]
-    first_right = np.concatenate([found.first_ranks for found in relevant_ranks(part, memory_budget)])
+    first_right = np.concatenate([found.right.first_ranks for found in relevant_ranks(part, memory_budget)])
     lists = {}
     for row, query in enumerate(chosen.tolist()):
         held = items[row][items[row] >= 0]
@@ -50,7 +45,7 @@ def found_lists(
             query=query,
             items=held.tolist(),
             scores=scores[row, : len(held)].tolist(),
-            right=(task.item_classes[held] == part.query_classes[row]).tolist(),
+            right=part.is_right(row)[held].tolist(),
             first_right=int(first_right[row]) if nearest_right[row] >= 0 else None,
             first_right_item=int(nearest_right[row]) if nearest_right[row] >= 0 else None,
         )
@@ -63,7 +58,7 @@ def first_items(
     """Return gallery indices (Q, count) and scores (Q, count) of each query's first items, best first.
 
     Equal scores are ordered by gallery index. Where there are no more items, the index is -1 and the score -inf.
-    ``only_right`` looks only at items of the query's class.
+    ``only_right`` looks only at right items: those of the query's class, or as the task's relevance says.
     """
     strips = ScoreStrips(task, memory_budget)
     count = min(count, len(task.items))
@@ -74,8 +69,8 @@ def first_items(
         for span in strips.spans:
             scores = strips.scores(strip, span)
             if only_right:
-                same = task.query_classes[rows, None] == task.item_classes[slice(*span)]
-                scores[~same] = -np.inf
+                for row, query in enumerate(range(*strip)):
+                    scores[row, ~task.is_right(query)[slice(*span)]] = -np.inf
             places, values = _first_of_rows(scores, count)
             places = np.concatenate([items[rows], places + span[0]], axis=1)
             values = np.concatenate([best[rows], values], axis=1)

@@ -2,7 +2,8 @@
 
 A metric is registered by name: ``@register("metric", "recall")`` makes ``recall@16``. A function with a parameter ``k``
 needs a number after ``@``, others must not have one. A metric from outside is ``package.module:function`` or
-``package.module:function@16``; the same function signature is all it needs.
+``package.module:function@16``; the same function signature is all it needs. In a hierarchy a result is right if it
+shares all levels with the query; ``level1-recall@1`` counts those that share the first, and so with any metric here.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 
 from tophit.errors import UsageError
 from tophit.evaluation.relevant import RankedQueries
-from tophit.registry import find_metric, register
+from tophit.registry import find_metric, metric_level, register
 
 
 @register("metric", "recall")
@@ -72,15 +73,23 @@ def _count(found: RankedQueries) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by its full name, such as ``recall@16``; ``kind`` is the name without the number."""
+    """A metric by its full name, such as ``recall@16``; ``kind`` is the name without the number.
+
+    ``graded`` metrics look at the grades of all relevant items, others only at the right ones; with ``level``, at those
+    that share so many levels of a hierarchy with the query.
+    """
 
     name: str
     kind: str
     k: int | None
     function: Callable[..., np.ndarray]
+    graded: bool = False
+    level: int | None = None
 
     def __call__(self, found: RankedQueries) -> np.ndarray:
         """Return its value for each query (queries,); NaN for a query without relevant items."""
+        if not self.graded:
+            found = found.right if self.level is None else found.from_level(self.level)
         values = np.asarray(self.function(found) if self.k is None else self.function(found, self.k), np.float64)
         if values.shape != found.counts.shape or not np.isfinite(values[found.counts > 0]).all():
             raise UsageError(
@@ -97,4 +106,4 @@ def parse_metric(name: str) -> Metric:
     16
     """
     entry, k = find_metric(name)
-    return Metric(name, entry.name, k, entry.load())
+    return Metric(name, entry.name, k, entry.load(), bool(entry.facts.get("graded")), metric_level(name)[0])

@@ -13,8 +13,9 @@ import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.one_set import UnequalScoresError, fits_one_set, ranks_in_one_set
-from tophit.evaluation.relevant import Group, RankedQueries, RelevantItems
+from tophit.evaluation.relevant import GradedItems, Group, RankedQueries, RelevantItems
 from tophit.evaluation.scores import ScoreStrips, SearchTask
+from tophit.evaluation.sorted_rows import pays_to_sort, ranks_by_sorting
 
 # Costs of sorting a row and of starting a comparison, in comparisons of one score (python -m benchmarks.evaluation).
 COST_OF_SORTING = 33
@@ -27,6 +28,9 @@ _GROUP_BYTES = 160  # peak memory per relevant item: positions, scores, ranks an
 
 def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iterator[RankedQueries]:
     """Yield the ranks of all relevant items in groups of consecutive queries."""
+    if task.relevance is not None:
+        yield from _ranks_by_strips(task, GradedItems(task, task.relevance), memory_budget)
+        return
     relevant = RelevantItems(task)
     if fits_one_set(task, relevant, memory_budget):
         with suppress(UnequalScoresError):
@@ -35,7 +39,9 @@ def relevant_ranks(task: SearchTask, memory_budget: int = MEMORY_BUDGET) -> Iter
     yield from _ranks_by_strips(task, relevant, memory_budget)
 
 
-def _ranks_by_strips(task: SearchTask, relevant: RelevantItems, memory_budget: int) -> Iterator[RankedQueries]:
+def _ranks_by_strips(
+    task: SearchTask, relevant: RelevantItems | GradedItems, memory_budget: int
+) -> Iterator[RankedQueries]:
     """Yield the ranks from strips of the similarity matrix, for any task."""
     strips = ScoreStrips(task, memory_budget)
     most = max(_LEAST_GROUP, memory_budget // 4 // _GROUP_BYTES)
@@ -56,6 +62,9 @@ def _ranks_of_group(
     """
     row = group.first - strip[0]
     rows = slice(row, row + len(group.starts) - 1)
+    if scores is not None and pays_to_sort(scores, group):
+        ranks, grades = ranks_by_sorting(scores[rows], group, threads)
+        return RankedQueries(group.first, np.diff(group.starts), ranks, grades, group.right_from)
     owners = group.owners
     thresholds = np.empty(len(group.items), np.float64)
     spans = strips.spans if len(group.items) else []
@@ -68,7 +77,8 @@ def _ranks_of_group(
         part = strips.scores(strip, span) if scores is None else scores
         _count_in_rows(part[rows], span[0], group, thresholds.astype(part.dtype), before, threads)
     order = np.lexsort((before, owners))
-    return RankedQueries(group.first, np.diff(group.starts), before[order] + 1)
+    grades = None if group.grades is None else group.grades[order]
+    return RankedQueries(group.first, np.diff(group.starts), before[order] + 1, grades, group.right_from)
 
 
 def _count_in_rows(

@@ -1,4 +1,4 @@
-"""The relevant items of a query, which are the others of its class, and their ranks."""
+"""The relevant items of a query, the others of its class or those with a grade, and their ranks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from tophit.evaluation.relevance import Relevance, Relevant
 from tophit.evaluation.scores import SearchTask
 
 
@@ -14,13 +15,17 @@ class RankedQueries:
     """Ranks from 1 of the relevant items of queries ``first .. first + len(counts) - 1``: what metrics are made of.
 
     ``counts`` (queries,) says how many relevant items each query has; ``ranks`` (items,) holds their ranks query by
-    query, ascending within each. What several metrics need is computed once and kept.
+    query, ascending within each. What several metrics need is computed once and kept. ``grades`` (items,) are above 0;
+    None means that each is 1. ``right_from`` (queries,) is the grade from which an item is right; None: all are.
     """
 
     first: int
     counts: np.ndarray
     ranks: np.ndarray
+    grades: np.ndarray | None = None
+    right_from: np.ndarray | None = None
     _among_first: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+    _from_level: "dict[int, RankedQueries]" = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def owners(self) -> np.ndarray:
@@ -56,6 +61,43 @@ class RankedQueries:
         """Whether the rank of each relevant item (items,) is at most the query's number of relevant items."""
         return self.ranks <= self.counts[self.owners]
 
+    @cached_property
+    def different_grades(self) -> np.ndarray:
+        """The different grades, ascending; 1 if there are none."""
+        if self.grades is None:
+            return np.ones(1)
+        if self.grades.dtype == np.uint8:  # counting is faster than sorting
+            return np.flatnonzero(np.bincount(self.grades)).astype(np.uint8)
+        return np.unique(self.grades)
+
+    @cached_property
+    def right(self) -> "RankedQueries":
+        """The same queries with only the right ones of their relevant items, without grades."""
+        if self.grades is None or self.right_from is None:
+            return RankedQueries(self.first, self.counts, self.ranks)
+        return self._only(self.grades >= self.right_from[self.owners])
+
+    def from_level(self, level: int) -> "RankedQueries":
+        """Return the same queries with only the items that share at least so many levels of a hierarchy."""
+        if level not in self._from_level:
+            assert self.grades is not None
+            self._from_level[level] = self._only(self.grades >= level)
+        return self._from_level[level]
+
+    def _only(self, kept: np.ndarray) -> "RankedQueries":
+        if kept.all():
+            return RankedQueries(self.first, self.counts, self.ranks)
+        counts = np.bincount(self.owners[kept], minlength=len(self.counts))
+        return RankedQueries(self.first, counts, self.ranks[kept])
+
+    def one_by_one(self) -> Iterator["RankedQueries"]:
+        """Yield each query alone."""
+        ends = np.cumsum(self.counts)
+        for number, (count, end) in enumerate(zip(self.counts.tolist(), ends.tolist(), strict=True)):
+            part = slice(end - count, end)
+            grades = None if self.grades is None else self.grades[part]
+            yield RankedQueries(self.first + number, self.counts[number : number + 1], self.ranks[part], grades)
+
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of values (items,) for each query (queries,)."""
         return np.bincount(self.owners, weights=values, minlength=len(self.counts))
@@ -63,17 +105,22 @@ class RankedQueries:
     def among_first(self, k: int) -> np.ndarray:
         """Return how many relevant items are among the first k results of each query (queries,)."""
         if k not in self._among_first:
-            self._among_first[k] = self.sum(self.ranks <= k)
+            self._among_first[k] = np.bincount(self.owners[self.ranks <= k], minlength=len(self.counts)).astype(float)
         return self._among_first[k]
 
 
 @dataclass(frozen=True)
 class Group:
-    """Consecutive queries and their relevant items: query ``first + i`` has ``items[starts[i]:starts[i + 1]]``."""
+    """Consecutive queries and their relevant items: query ``first + i`` has ``items[starts[i]:starts[i + 1]]``.
+
+    ``grades`` (items,) and ``right_from`` (queries,) as in ``RankedQueries``.
+    """
 
     first: int
     starts: np.ndarray
     items: np.ndarray
+    grades: np.ndarray | None = None
+    right_from: np.ndarray | None = None
 
     @property
     def owners(self) -> np.ndarray:
@@ -117,3 +164,30 @@ class RelevantItems:
         kept = items != self.task.own_items[first + owners]
         counts = np.bincount(owners[kept], minlength=len(sizes))
         return Group(first, np.concatenate([[0], np.cumsum(counts)]), items[kept])
+
+
+class GradedItems:
+    """What ``RelevantItems`` is for classes, for a task with a relevance of its own."""
+
+    def __init__(self, task: SearchTask, relevance: Relevance) -> None:
+        self.task, self.relevance = task, relevance
+
+    def groups(self, strip: tuple[int, int], most: int) -> Iterator[Group]:
+        """Yield the queries of a strip in groups of at most ``most`` relevant items; one with more is a group alone."""
+        first, found, held = strip[0], list[Relevant](), 0
+        for query in range(*strip):
+            items, grades = self.relevance.of_query(query)
+            others = items != self.task.own_items[query]
+            if not others.all():
+                items, grades = items[others], grades[others]
+            if found and held + len(items) > most:
+                yield self._group(first, found)
+                first, found, held = query, [], 0
+            found.append((items, grades))
+            held += len(items)
+        yield self._group(first, found)
+
+    def _group(self, first: int, found: list[Relevant]) -> Group:
+        starts = np.concatenate([[0], np.cumsum([len(items) for items, _ in found])])
+        items, grades = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return Group(first, starts, items, grades, self.relevance.right_from[first : first + len(found)])

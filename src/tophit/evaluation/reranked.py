@@ -51,16 +51,17 @@ def _reranked_part(
     owners = np.concatenate([inside[0], owners[behind]])
     order = np.lexsort((ranks, owners))
     counts = np.bincount(owners, minlength=len(part.counts))
-    return RankedQueries(part.first, counts, ranks[order])
+    grades = None if part.grades is None else np.concatenate([inside[2], part.grades[behind]])[order]
+    return RankedQueries(part.first, counts, ranks[order], grades, part.right_from)
 
 
 def _ranks_inside(
     task: SearchTask, rerank: KReciprocal, queries: np.ndarray, first: np.ndarray, memory_budget: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return owners (from 0) and new ranks of the relevant items among each query's candidates."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return owners (from 0), new ranks and grades of the relevant items among each query's candidates."""
     size = first.shape[1] + 1
     step = max(1, memory_budget // 4 // (size * (size * _BYTES_PER_PAIR + 16 * task.items.shape[1])))
-    owners, ranks = [], []
+    owners, ranks, grades = [], [], []
     for start in range(0, len(queries), step):
         found = first[start : start + step]
         chosen = queries[start : start + step]
@@ -69,11 +70,23 @@ def _ranks_inside(
         )
         order = np.argsort(np.where(found < 0, np.inf, distances), axis=1, kind="stable")
         items = np.take_along_axis(found, order, axis=1)
-        right = (items >= 0) & (task.item_classes[items] == task.query_classes[chosen][:, None])
-        row, place = np.nonzero(right)
+        table = np.stack([_grades(task, query, found) for query, found in zip(chosen, items, strict=True)])
+        row, place = np.nonzero(table)
         owners.append(row + start)
         ranks.append(place + 1)
-    return np.concatenate(owners), np.concatenate(ranks)
+        grades.append(table[row, place])
+    return np.concatenate(owners), np.concatenate(ranks), np.concatenate(grades)
+
+
+def _grades(task: SearchTask, query: int, items: np.ndarray) -> np.ndarray:
+    """Return the grades (n,) of some items (n,) for a query; 0 for one that is not relevant or is -1."""
+    if task.relevance is None:
+        return np.where(items < 0, 0.0, task.item_classes[items] == task.query_classes[query])
+    relevant, grades = task.relevance.of_query(query)
+    if not len(relevant):
+        return np.zeros(len(items))
+    place = np.searchsorted(relevant, items).clip(max=len(relevant) - 1)
+    return np.where(relevant[place] == items, grades[place], 0.0)
 
 
 def _vectors(task: SearchTask, items: np.ndarray) -> np.ndarray:

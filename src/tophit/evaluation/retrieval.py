@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tophit.errors import UsageError
 from tophit.evaluation.confidence import Unit, bootstrap_intervals
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array, check_level
 from tophit.evaluation.rank_metrics import Metric, parse_metric
 from tophit.evaluation.ranks import relevant_ranks
+from tophit.evaluation.relevance import Relevance
 from tophit.evaluation.reranked import reranked_ranks
 from tophit.evaluation.scores import search_task
 from tophit.reranking import Reranking
@@ -58,6 +60,7 @@ def retrieval_metrics(
     memory_budget: int = MEMORY_BUDGET,
     rerank: Reranking | None = None,
     metrics: Sequence[str] = (),
+    relevance: Relevance | None = None,
 ) -> RetrievalMetrics:
     """Return recall@k (hit rate), precision@k, nDCG@k, MAP@k, mAP, MAP@R and R-precision of embeddings (N, d).
 
@@ -71,8 +74,9 @@ def retrieval_metrics(
     -1 for none; that item is left out of its ranking. ``confidence`` (such as 0.95) adds bootstrap intervals over
     classes, or over queries with ``confidence_over="queries"``. Queries without a relevant item are left out of the
     means (``"skip"``) or count as 0 (``"zero"``). ``rerank`` re-ranks each query's first results. ``metrics`` are the
-    names of further metrics: ``recall@16``, or ``package.module:function`` for your own (``rank_metrics``). Beyond the
-    inputs it needs about ``memory_budget`` bytes at most.
+    names of further metrics: ``recall@16``, or ``package.module:function`` for your own (``rank_metrics``).
+    ``relevance`` (N, M) says what is relevant instead of equal labels, which then only group queries for the intervals;
+    metrics such as ``H-AP`` look at its grades. Beyond the inputs it needs about ``memory_budget`` bytes at most.
 
     >>> retrieval_metrics([[1, 0], [0.9, 0.1], [0, 1], [0.2, 1]], ["a", "a", "b", "b"])["recall@1"]
     1.0
@@ -85,7 +89,11 @@ def retrieval_metrics(
         check_level(confidence)
     at = {"recall": recall_at, "precision": precision_at, "ndcg": ndcg_at, "MAP": map_at}
     wanted = _wanted(at, metrics)
-    task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
+    levels = 0 if relevance is None else relevance.levels
+    if wrong := next((metric.name for metric in wanted if (metric.level or 0) > levels), None):
+        has = f"it has {levels} levels" if levels else "the labels have no levels"
+        raise UsageError(f"The metric {wrong} needs a hierarchy with that level, but {has}.")
+    task = search_task(embeddings, labels, gallery, gallery_labels, own_items, relevance)
     found = relevant_ranks(task, memory_budget) if rerank is None else reranked_ranks(task, rerank, memory_budget)
     parts = [[metric(ranks) for metric in wanted] for ranks in found]
     per_query = {
@@ -105,7 +113,7 @@ def _wanted(at: dict[str, Sequence[int]], further: Sequence[str]) -> list[Metric
     own: dict[str, list[int]] = {kind: list(dict.fromkeys(ks)) for kind, ks in at.items()}
     others = dict.fromkeys(_WITHOUT_K)
     for metric in map(parse_metric, further):
-        if metric.kind not in own:
+        if metric.level is not None or metric.kind not in own:
             others[metric.name] = None
         elif metric.k is not None and metric.k not in own[metric.kind]:
             own[metric.kind] = sorted([*own[metric.kind], metric.k])

@@ -5,12 +5,13 @@ same shape, ROW_TILE queries by COLUMN_TILE items, padded with zeros at the ends
 every memory budget, and whichever of the two is the query.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_labelled, encode_labels, unit_rows
+from tophit.evaluation.relevance import Relevance
 
 # Multiples of the widths of BLAS kernels (4 to 48): another kernel computes a remainder, adds in another order, and
 # gives equal vectors unequal scores. 2048 is not a multiple of 12, which float64 on AVX2 needs.
@@ -20,13 +21,17 @@ COLUMN_TILE = 1152
 
 @dataclass(frozen=True)
 class SearchTask:
-    """Vectors and integer classes of queries (Q) and gallery items (M), and each query's own item or -1 (Q)."""
+    """Vectors and integer classes of queries (Q) and gallery items (M), and each query's own item or -1 (Q).
+
+    ``relevance`` says what is relevant to a query where that is not the items of its class.
+    """
 
     queries: torch.Tensor
     query_classes: np.ndarray
     items: torch.Tensor
     item_classes: np.ndarray
     own_items: np.ndarray
+    relevance: Relevance | None = None
 
     def __post_init__(self) -> None:
         check_labelled(self.queries, self.query_classes)
@@ -42,6 +47,27 @@ class SearchTask:
                 f"own_items must give each of the {len(self.queries)} queries a gallery index below {len(self.items)}, "
                 "or -1 for none"
             )
+        if self.relevance is not None and self.relevance.shape != (len(self.queries), len(self.items)):
+            raise ValueError(
+                f"relevance has shape {self.relevance.shape}, but there are {len(self.queries)} queries and "
+                f"{len(self.items)} items"
+            )
+
+    def is_right(self, query: int) -> np.ndarray:
+        """Return which items (M,) are right for a query; its own item may be among them."""
+        if self.relevance is not None:
+            return self.relevance.is_right(query)
+        return self.item_classes == self.query_classes[query]
+
+    def of_queries(self, chosen: np.ndarray) -> "SearchTask":
+        """Return the same search by some of the queries, given by their numbers."""
+        return replace(
+            self,
+            queries=self.queries[torch.from_numpy(chosen)],
+            query_classes=self.query_classes[chosen],
+            own_items=self.own_items[chosen],
+            relevance=None if self.relevance is None else self.relevance.of_queries(chosen),
+        )
 
     @property
     def one_set(self) -> bool:
@@ -60,6 +86,7 @@ def search_task(
     gallery: Array | None = None,
     gallery_labels: Array | None = None,
     own_items: Array | None = None,
+    relevance: Relevance | None = None,
 ) -> SearchTask:
     """Check the inputs and return the task: queries that search a gallery or, without one, each other."""
     if (gallery is None) != (gallery_labels is None):
@@ -69,10 +96,10 @@ def search_task(
         if own_items is not None:
             raise ValueError("own_items are indices into the gallery; without a gallery leave them out")
         (classes,) = encode_labels(labels)
-        return SearchTask(queries, classes, queries, classes, np.arange(len(queries)))
+        return SearchTask(queries, classes, queries, classes, np.arange(len(queries)), relevance)
     query_classes, item_classes = encode_labels(labels, gallery_labels)
     own = np.full(len(queries), -1) if own_items is None else np.asarray(own_items).astype(np.int64)
-    return SearchTask(queries, query_classes, as_vectors(gallery, "gallery"), item_classes, own)
+    return SearchTask(queries, query_classes, as_vectors(gallery, "gallery"), item_classes, own, relevance)
 
 
 def unit_tile(rows: torch.Tensor, tile: int, dtype: torch.dtype) -> torch.Tensor:

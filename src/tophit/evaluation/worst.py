@@ -7,6 +7,7 @@ import numpy as np
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array
 from tophit.evaluation.nearest import FoundList, first_items, found_lists
+from tophit.evaluation.relevance import Relevance
 from tophit.evaluation.scores import SearchTask, search_task
 
 
@@ -53,6 +54,7 @@ def worst_queries(
     gallery_labels: Array | None = None,
     own_items: Array | None = None,
     *,
+    relevance: Relevance | None = None,
     count: int = 20,
     results: int = 10,
     memory_budget: int = MEMORY_BUDGET,
@@ -62,7 +64,7 @@ def worst_queries(
     The other arguments are those that gave the values. Each query comes with its first ``results`` items. Equal
     values are ordered by the query's index, equal scores by the gallery's, confusions by number and then by index.
     """
-    task = search_task(embeddings, labels, gallery, gallery_labels, own_items)
+    task = search_task(embeddings, labels, gallery, gallery_labels, own_items, relevance)
     values = np.asarray(values, np.float64)
     if values.shape != (len(task.queries),):
         raise ValueError(f"there are {len(task.queries)} queries but values of shape {values.shape}")
@@ -91,6 +93,8 @@ def _confusions(
     nearest = first_items(task, 1, memory_budget)[0][:, 0]
     taken_for = task.item_classes[nearest]
     wrong = counted & (nearest >= 0) & (taken_for != task.query_classes)
+    if task.relevance is not None:
+        wrong &= [not task.is_right(query)[item] for query, item in enumerate(nearest)]
     pairs = Counter(zip(task.query_classes[wrong].tolist(), taken_for[wrong].tolist(), strict=True))
     ranked = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
     return [Confusion(names[a], names[b], number) for (a, b), number in ranked[:most]]

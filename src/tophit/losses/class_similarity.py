@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from tophit.losses.label_sets import are_sets, memberships
 from tophit.losses.loss import eager
 
 # Elements in a chunk of similarities: a CPU needs them in its cache, a GPU needs enough to stay busy (not measured).
@@ -158,8 +159,14 @@ def own_and_others(
 
     runs over the other samples of each class (C,), or over the other classes of each sample (N,). ``similarity`` is
     S (C, N), ``labels`` (N,). Every proxy loss is a function of these two vectors. Differentiable once.
+
+    With several labels for each sample (N, K), padded with -1, N becomes the number of memberships: of samples in
+    classes. None of a sample's classes is among its others.
     """
-    return _OwnAndOthers.apply(similarity, labels, scale, 1 if over == "samples" else 0, floor)  # type: ignore
+    classes, samples = memberships(labels)
+    dim = 1 if over == "samples" else 0
+    own, others = _OwnAndOthers.apply(similarity, classes, samples, scale, dim, floor)  # type: ignore
+    return own, others[samples] if over == "classes" and are_sets(labels) else others
 
 
 class _OwnAndOthers(torch.autograd.Function):
@@ -167,9 +174,15 @@ class _OwnAndOthers(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, similarity: torch.Tensor, labels: torch.Tensor, scale: float, dim: int, floor: float
+        ctx: Any,
+        similarity: torch.Tensor,
+        classes: torch.Tensor,
+        samples: torch.Tensor,
+        scale: float,
+        dim: int,
+        floor: float,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        places = (labels, torch.arange(len(labels), device=labels.device))
+        places = (classes, samples)
         own = similarity[places]
         weights = similarity * scale
         weights[places] = -torch.inf
@@ -180,7 +193,7 @@ class _OwnAndOthers(torch.autograd.Function):
         total = weights.sum(dim=dim, keepdim=True) + torch.exp(floor - top)
         if ctx.needs_input_grad[0]:
             weights *= (scale / total).nan_to_num_(posinf=0.0)
-            ctx.save_for_backward(weights, labels)
+            ctx.save_for_backward(weights, classes, samples)
             ctx.dim = dim
         return own, (top + total.log()).squeeze(dim)
 
@@ -188,9 +201,9 @@ class _OwnAndOthers(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(  # type: ignore[override]
         ctx: Any, *grad_outputs: torch.Tensor
-    ) -> tuple[torch.Tensor, None, None, None, None]:
-        weights, labels = ctx.saved_tensors
+    ) -> tuple[torch.Tensor, None, None, None, None, None]:
+        weights, classes, samples = ctx.saved_tensors
         by_own, by_others = grad_outputs
         grad = weights * by_others.unsqueeze(ctx.dim)
-        grad[labels, torch.arange(len(labels), device=labels.device)] = by_own
-        return grad, None, None, None, None
+        grad[classes, samples] = by_own
+        return grad, None, None, None, None, None

@@ -56,6 +56,7 @@ class HAPPIERLoss(Loss):
     """
 
     takes_memory = True
+    takes_paths = True
 
     def __init__(
         self,

@@ -26,6 +26,10 @@ class Loss(nn.Module):
     """It accepts chosen triplets, as generation needs."""
     restriction: ClassVar[Restriction | None] = None
     """How a projection restricts it to its representatives; None if it sees the whole batch."""
+    takes_sets: ClassVar[bool] = False
+    """It accepts several labels for each image: integers (N, K), padded with -1."""
+    takes_paths: ClassVar[bool] = False
+    """It accepts paths in a hierarchy: integers (N, L), from the coarsest level to the finest."""
     compares_images: ClassVar[bool] = True
     """It compares images of one class with each other, so a batch needs two per class; proxy losses don't."""
 
@@ -60,13 +64,16 @@ def _checked(make: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def can(loss: type[nn.Module], ability: Literal["takes_memory", "takes_triplets"]) -> bool:
+Ability = Literal["takes_memory", "takes_triplets", "takes_sets", "takes_paths"]
+_SHOWN_BY = {"takes_memory": "ref_emb", "takes_triplets": "indices_tuple"}
+
+
+def can(loss: type[nn.Module], ability: Ability) -> bool:
     """Return whether a loss class has an ability: as it declares or, for another library's, as its arguments show."""
     said = getattr(loss, ability, None)
     if said is not None:
         return bool(said)
-    argument = {"takes_memory": "ref_emb", "takes_triplets": "indices_tuple"}[ability]
-    return argument in signature(loss.forward).parameters
+    return _SHOWN_BY.get(ability) in signature(loss.forward).parameters
 
 
 def eager(function: Callable[P, T]) -> Callable[P, T]:

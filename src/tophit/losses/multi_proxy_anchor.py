@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from tophit.losses.class_similarity import class_similarity, own_and_others
+from tophit.losses.label_sets import memberships
 from tophit.losses.proxy_loss import ProxyLoss
 from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive, ProxyCount, Regularizer, Softness
 from tophit.registry import register
@@ -22,7 +23,7 @@ def class_wise(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, mar
     """
     own, others = own_and_others(similarity, labels, alpha, "samples", floor=-alpha * margin)
     push = (others + alpha * margin).mean()
-    present, group = labels.unique(return_inverse=True)
+    present, group = memberships(labels)[0].unique(return_inverse=True)
     if not len(present):
         return push
     of_class = torch.arange(len(present), device=labels.device)[:, None] == group
@@ -38,7 +39,7 @@ def data_wise(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, marg
     """
     own, others = own_and_others(similarity, labels, alpha, "classes", floor=-alpha * margin)
     terms = functional.softplus(-alpha * (own - margin)) + others + alpha * margin
-    return terms.sum() / max(1, len(labels))
+    return terms.sum() / max(1, len(terms))
 
 
 def all_pairs(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, margin: float) -> torch.Tensor:
@@ -48,7 +49,7 @@ def all_pairs(similarity: torch.Tensor, labels: torch.Tensor, alpha: float, marg
     """
     own, others = own_and_others(similarity, labels, alpha, "classes", floor=-alpha * margin)
     terms = torch.logaddexp(others + alpha * margin, alpha * (margin - own))
-    return terms.sum() / max(1, len(labels))
+    return terms.sum() / max(1, len(terms))
 
 
 VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, float, float], torch.Tensor]] = {

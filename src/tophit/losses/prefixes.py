@@ -28,6 +28,7 @@ class PrefixLoss(nn.Module):
         self.losses = nn.ModuleList([make(length) for length in self.lengths])
         self.normalize = getattr(self.whole, "normalize", False)
         self.restriction = getattr(self.whole, "restriction", None)
+        self.takes_paths = getattr(self.whole, "takes_paths", False)
 
     @property
     def whole(self) -> nn.Module:

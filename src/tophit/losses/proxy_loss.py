@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tophit.losses.label_sets import NO_LABEL, are_sets
 from tophit.losses.loss import Loss
 
 # What ``auto`` starts with: the paper's number for classes of dozens of images. Merging can only reduce it.
@@ -18,10 +19,12 @@ MERGE_DISTANCE = 0.1
 class ProxyLoss(Loss, ABC):
     """A loss with trainable proxies; a subclass's equation is in ``compute``.
 
-    ``proxies`` is (C, K, d), or (C, d) if ``proxies_per_class`` is None: a loss with one proxy per class.
+    ``proxies`` is (C, K, d), or (C, d) if ``proxies_per_class`` is None: a loss with one proxy per class. Labels are
+    (N,), or several for each image (N, J), padded with -1: each is one more own class, and means are over all of them.
     """
 
     compares_images = False
+    takes_sets = True
 
     def __init__(
         self, num_classes: int, embedding_dim: int, proxies_per_class: int | Literal["auto"] | None, normalize: bool
@@ -52,7 +55,7 @@ class ProxyLoss(Loss, ABC):
         ref_emb: None = None,
         ref_labels: None = None,
     ) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,).
+        """Return the loss of embeddings (N, d) with labels (N,) or (N, J).
 
         The other arguments are pytorch-metric-learning's and must be None: proxies take the place of other samples.
         """
@@ -69,12 +72,14 @@ class ProxyLoss(Loss, ABC):
 
     def _check(self, embeddings: torch.Tensor, labels: torch.Tensor) -> None:
         classes, dim = self.proxies.shape[0], self.proxies.shape[-1]
-        if embeddings.ndim != 2 or embeddings.shape[1] != dim or labels.shape != embeddings.shape[:1]:
+        fits = labels.shape == embeddings.shape[:1] or (are_sets(labels) and len(labels) == len(embeddings))
+        if embeddings.ndim != 2 or embeddings.shape[1] != dim or not fits:
             shapes = f"{tuple(embeddings.shape)} and {tuple(labels.shape)}"
             raise ValueError(f"expected embeddings (N, {dim}) and labels (N,), got {shapes}")
         if not embeddings.is_floating_point() or labels.is_floating_point() or labels.dtype == torch.bool:
             raise ValueError(f"expected float embeddings and integer labels, got {embeddings.dtype} and {labels.dtype}")
-        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        least = NO_LABEL if are_sets(labels) else 0
+        if labels.numel() and not least <= int(labels.min()) <= int(labels.max()) < classes:
             raise ValueError(f"labels must be from 0 to {classes - 1}, got {int(labels.min())} to {int(labels.max())}")
 
 

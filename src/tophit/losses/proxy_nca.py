@@ -57,7 +57,7 @@ class ProxyNCALoss(ProxyLoss):
         scale = 2 / self.temperature
         own, others = own_and_others(nearness, labels, scale, "classes")
         excess = others - scale * own
-        return (functional.softplus(excess) if self.probability else excess).sum() / max(1, len(labels))
+        return (functional.softplus(excess) if self.probability else excess).sum() / max(1, len(excess))
 
 
 @register("loss", "proxy-nca++")

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch.nn import functional
 
+from tophit.losses.label_sets import are_sets, share_a_label
 from tophit.losses.loss import Loss
 
 IndicesTuple = tuple[torch.Tensor, ...]
@@ -24,6 +25,7 @@ class RankingLoss(Loss, ABC):
     """A loss of how each query ranks its candidates; a subclass's equation is in ``compute``."""
 
     takes_memory = True
+    takes_sets = True
 
     def __init__(self, normalize: bool) -> None:
         super().__init__()
@@ -58,7 +60,8 @@ def find_candidates(
     """Return the queries and their candidates: each row of ``embeddings`` (Q, d) is a query.
 
     Candidates are the other rows, or, with ``ref_emb`` (N, d) and ``ref_labels`` (N,), the rows of that memory.
-    ``labels`` (Q,) are any integers, or a boolean matrix (Q, N) that says which pairs are the same.
+    ``labels`` (Q,) are any integers; or several for each image (Q, K), padded with -1, of which a positive shares one;
+    or a boolean matrix (Q, N) that says which pairs are positive.
     ``indices_tuple`` keeps only its pairs, in the forms of pytorch-metric-learning: (anchors, positives, anchors,
     negatives) or (anchors, positives, negatives).
     Half-precision embeddings become float32, because a temperature magnifies rounding errors.
@@ -93,13 +96,15 @@ def _check_embeddings(embeddings: torch.Tensor, others: torch.Tensor) -> None:
 
 
 def _same(labels: torch.Tensor, ref_labels: torch.Tensor | None, queries: int, candidates: int) -> torch.Tensor:
-    """Return the (Q, N) matrix of pairs with the same label."""
+    """Return the (Q, N) matrix of pairs with the same label, or with one of several in common."""
     if labels.ndim == 2 and labels.dtype == torch.bool:
         if labels.shape != (queries, candidates):
             raise ValueError(f"a matrix of labels must be ({queries}, {candidates}), got {tuple(labels.shape)}")
         return labels
     if ref_labels is None:
         raise ValueError("ref_emb needs ref_labels, one label for each of its rows")
+    if are_sets(labels) and are_sets(ref_labels) and (len(labels), len(ref_labels)) == (queries, candidates):
+        return share_a_label(labels, ref_labels.to(labels.device))
     for name, given, length in (("labels", labels, queries), ("ref_labels", ref_labels, candidates)):
         if given.shape != (length,):
             raise ValueError(f"{name} must be ({length},), one for each embedding, got {tuple(given.shape)}")

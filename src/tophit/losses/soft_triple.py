@@ -65,7 +65,8 @@ class SoftTripleLoss(ProxyLoss):
     def compute(self, proxies: torch.Tensor, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the mean or sum over the batch plus the regulariser's term (Eq. 4)."""
         similarity, spread = class_similarity(proxies, embeddings, self.gamma, self.normalize, self.regularizer_eps)
-        loss = soft_triple(similarity, labels, self.scale, self.margin).sum()
+        terms = soft_triple(similarity, labels, self.scale, self.margin)
+        loss = terms.sum()
         if self.reduction == "mean":
-            loss = loss / max(1, len(labels))
+            loss = loss / max(1, len(terms))
         return loss + self.regularizer * spread

@@ -16,9 +16,10 @@ class ThresholdConsistentLoss(nn.Module):
 
     pull is the mean of ``high`` - s over positive pairs of a batch with a similarity s below it, push that of
     s - ``low`` over negative pairs above it; other pairs are left alone (``calibration``). So similar images of all
-    classes end above one cut-off and others below it, which is what ``tophit search --min-chance`` relies on.
+    classes end above one cut-off and others below it.
 
-    Shapes: embeddings (N, d), labels (N,) and whatever else the loss takes. A memory is compared by the loss alone.
+    Shapes: embeddings (N, d), labels as the loss takes them, and whatever else it takes. Of paths in a hierarchy the
+    finest level counts. A memory is compared by the loss alone.
 
     >>> from tophit.losses import TripletLoss
     >>> loss = ThresholdConsistentLoss(TripletLoss())
@@ -45,7 +46,8 @@ class ThresholdConsistentLoss(nn.Module):
             return value
         with torch.autocast(embeddings.device.type, enabled=False):
             unit = functional.normalize(embeddings.float(), dim=1)
-            _, _, positive, negative = find_candidates(unit, labels, normalize=False)
+            classes = labels[:, -1] if getattr(self.loss, "takes_paths", False) and labels.ndim == 2 else labels
+            _, _, positive, negative = find_candidates(unit, classes, normalize=False)
             return value + self.weight * calibration(
                 similarity_matrix(unit, unit), positive, negative, self.high, self.low
             )

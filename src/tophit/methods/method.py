@@ -22,6 +22,8 @@ Miner = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
 class TrainingBatch:
     """One batch: inputs (N, ...) to embed, class numbers (N,), and the rows (N,) of the training set they come from.
 
+    Labels may also be several for each image (N, K), padded with -1, or paths (N, L) for a loss that takes them.
+
     With many processes, labels and rows are those of all processes, inputs only this process's part; ``parts`` are the
     lengths of the parts.
     """
@@ -85,6 +87,9 @@ class Method(ABC):
     """It accepts a memory: a batch may also be compared with earlier ones."""
     needs_triplets: ClassVar[bool] = False
     """It gives chosen triplets to its loss."""
+
+    takes_sets: ClassVar[bool] = False
+    """It gives its loss the labels of a batch as they are, so that they may be several for each image, or paths."""
 
     loss: nn.Module
 

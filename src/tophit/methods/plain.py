@@ -66,6 +66,7 @@ class PlainMethod(Method):
     """
 
     takes_memory = True
+    takes_sets = True
 
     def __init__(
         self,

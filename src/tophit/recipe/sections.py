@@ -50,6 +50,11 @@ class Data(Section):
     partial: bool = Field(
         default=False, description="Continue even if images of the benchmark set are missing or counts differ."
     )
+    levels: tuple[str, ...] = Field(
+        default=(),
+        description="Columns above the label, from the coarsest, that make it a path in a hierarchy: [family], or "
+        "[order, family]. A manifest with the column label_path needs none.",
+    )
     boxes: bool = Field(default=False, description="Crop the benchmark set's images to their objects' boxes.")
     test_share: float = Field(
         default=0.5,
@@ -342,7 +347,15 @@ class Evaluation(Section):
     every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation classes.")
     metric: Annotated[str, AfterValidator(_metric)] = Field(
         default="MAP@R",
-        description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K.",
+        description="Metric to choose the best epoch: MAP@R, mAP, R-precision, recall@K, precision@K, ndcg@K or MAP@K; "
+        "for a hierarchy also H-AP, ASI, graded-ndcg@K, or level1- before any of the first.",
+    )
+    jaccard: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="For images with several labels: a result is right if the labels it shares with the query are at "
+        "least this share of the labels of both; null: if it shares any.",
     )
     select_on: Literal["validation", "test"] = Field(
         default="validation",

@@ -34,6 +34,7 @@ class ActivationSource(CachedSource):
         view: View,
         stepper: Stepper,
         make_sampler: MakeSampler,
+        takes_paths: bool = False,
     ) -> None:
         check_stages(embedder)
         self.frozen = frozen_count(recipe, embedder)
@@ -49,7 +50,7 @@ class ActivationSource(CachedSource):
         )
         for row, reason in self.activations.bad.items():
             bad.add(train.number(row), reason)
-        super().__init__(embedder, train, self.activations.rows, stepper, make_sampler)
+        super().__init__(embedder, train, self.activations.rows, stepper, make_sampler, takes_paths)
         random = np.random.default_rng(recipe.seed)
         self.first_views = random.integers(self.activations.views, size=len(self.activations.rows))
 

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from tophit.batches import BatchSampler
 from tophit.data.feature_files import SUFFIX, read_feature_file
 from tophit.errors import UsageError
 from tophit.losses import PrefixLoss, ThresholdConsistentLoss
-from tophit.losses.loss import can
+from tophit.losses.loss import Ability, can
 from tophit.losses.prefixes import prefix_lengths
 from tophit.methods import BatchMemory, Method, RunParts, Stepper
 from tophit.methods.method import Miner
@@ -23,6 +23,7 @@ from tophit.models.stochastic_depth import set_stochastic_depth
 from tophit.recipe import Recipe, Section, make_recipe
 from tophit.recipe.choosing import PEER, Peer
 from tophit.registry import did_you_mean, entries, find
+from tophit.training.class_numbers import ClassNumbers
 from tophit.training.devices import choose_device
 from tophit.training.optimizer import make_optimizer
 from tophit.training.sources import Source
@@ -105,9 +106,12 @@ def build_miner(section: Section, normalize: bool = True) -> Miner | None:
     return cast("Miner", made)
 
 
-def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
-    """Return the sampler that the recipe's method provides, or else the sampler the recipe names."""
-    batches, fields = recipe.batches, recipe.method.model_dump()
+def make_sampler(recipe: Recipe, numbers: ClassNumbers) -> BatchSampler:
+    """Return the sampler that the recipe's method provides, or else the sampler the recipe names.
+
+    Of images with several labels, ``balanced`` batches are balanced over labels.
+    """
+    batches, fields, labels = recipe.batches, recipe.method.model_dump(), numbers.classes.tolist()
     method = find("method", fields.pop("name")).load()
     if makes_batches(method):
         if batches.sampler != "balanced" or batches.repeat_small_classes:
@@ -116,7 +120,11 @@ def make_sampler(recipe: Recipe, labels: Sequence[int]) -> BatchSampler:
                 "repeats; set batches.sampler to balanced and leave out batches.repeat_small_classes."
             )
         return method.make_sampler(labels, batches.classes, batches.per_class, recipe.seed, **fields)
-    given = {"labels": labels, "images": len(labels), "seed": recipe.seed}
+    given = {"labels": labels, "images": len(labels), "seed": recipe.seed, "paths": numbers.paths}
+    if numbers.kind == "several":
+        given |= {"sets": numbers.sets}
+        if batches.sampler == "balanced":
+            batches = batches.model_copy(update={"sampler": "balanced-labels"})
     return _build("sampler", batches, given, key="sampler")
 
 
@@ -154,18 +162,23 @@ def embed_for(loss: nn.Module, source: Source) -> Callable:
     return source.embed if getattr(loss, "normalize", False) else source.embed_raw
 
 
+def loss_class(recipe: Recipe) -> type[nn.Module]:
+    """Return the class of a recipe's loss, which may be pytorch-metric-learning's."""
+    name = recipe.loss.name
+    return _peer_class("loss", name) if isinstance(recipe.loss, Peer) else find("loss", name).load()
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the loss, miner, memory, batches and method can't be combined, before any data are read."""
     _check_what_learns(recipe)
     method: type[Method] = find("method", recipe.method.name).load()
-    name, is_peer = recipe.loss.name, isinstance(recipe.loss, Peer)
-    loss: type[nn.Module] = _peer_class("loss", name) if is_peer else find("loss", name).load()
+    name, loss = recipe.loss.name, loss_class(recipe)
     if recipe.memory.size and not method.takes_memory:
         raise UsageError(f"memory.size: the method {recipe.method.name} has no memory of batches; leave it out.")
     if recipe.memory.size and not can(loss, "takes_memory"):
         raise UsageError(
             f"memory.size: the loss {name} can't compare images with those of other batches; use one of "
-            f"{', '.join(_losses_with('takes_memory'))}, or leave memory out."
+            f"{', '.join(losses_with('takes_memory'))}, or leave memory out."
         )
     alone = recipe.batches.sampler != "random" and recipe.batches.per_class == 1
     if alone and getattr(loss, "compares_images", False):
@@ -180,7 +193,7 @@ def check_recipe(recipe: Recipe) -> None:
     if method.needs_triplets and not can(loss, "takes_triplets"):
         raise UsageError(
             f"loss.name: the method {recipe.method.name} needs a loss that takes triplets, and {name} does not; use "
-            f"one of {', '.join(_losses_with('takes_triplets'))}."
+            f"one of {', '.join(losses_with('takes_triplets'))}."
         )
 
 
@@ -213,7 +226,8 @@ def _nothing_to_mine(loss: str) -> UsageError:
     )
 
 
-def _losses_with(ability: str) -> list[str]:
+def losses_with(ability: Ability) -> list[str]:
+    """Return the names of the losses that have an ability."""
     return [entry.name for entry in entries("loss") if getattr(entry.load(), ability, False)]
 
 

@@ -16,9 +16,11 @@ from tophit.progress import Progress
 from tophit.recipe import Recipe
 from tophit.recipe.sections import CLUSTERING, SPREAD, Protocol
 from tophit.reranking import Reranking
+from tophit.training.row_relevance import Judging, relevance_of_rows
 
 _COLUMN = "test_sets"  # manifest column: the names, separated by blanks, of the test sets an image belongs to
 _DRAWS = 10
+BY_LABELS = Judging()
 DRAWN_GALLERIES: Protocol = "drawn-galleries"
 
 
@@ -48,6 +50,7 @@ def metrics_of_vectors(
     confidence: float | None = None,
     metrics: Sequence[str] = (),
     rerank: Reranking | None = None,
+    judging: Judging = BY_LABELS,
 ) -> RetrievalMetrics:
     """Return retrieval metrics of vectors (N, d) of rows (N); ``metrics`` such as ``recall@16`` are extra."""
     if len(rows) < 2:
@@ -56,9 +59,8 @@ def metrics_of_vectors(
         raise TophitError(
             "The model's vectors are not finite numbers: its training diverged; lower the learning rates."
         )
-    return retrieval_metrics(
-        **search_arrays(vectors, rows).arguments, confidence=confidence, rerank=rerank, metrics=metrics
-    )
+    search = search_arrays(vectors, rows, judging, metrics)
+    return retrieval_metrics(**search.arguments, confidence=confidence, rerank=rerank, metrics=metrics)
 
 
 @dataclass(frozen=True)
@@ -70,13 +72,26 @@ class SearchArrays:
     arguments: dict[str, Any]
 
 
-def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays:
-    """Return the arrays for ``retrieval_metrics`` of vectors (N, d) of rows (N), by the roles of the rows."""
+def search_arrays(
+    vectors: np.ndarray, rows: Sequence[ImageRow], judging: Judging = BY_LABELS, metrics: Sequence[str] = ()
+) -> SearchArrays:
+    """Return the arrays for ``retrieval_metrics`` of vectors (N, d) of rows (N), by the roles of the rows.
+
+    They hold a ``relevance`` where equal labels don't say what the metrics need.
+    """
     labels = np.asarray([row.label for row in rows])
     roles = np.asarray([row.role for row in rows])
     if (roles == "both").all():
         everyone = np.arange(len(rows))
-        return SearchArrays(everyone, everyone, {"embeddings": vectors, "labels": labels})
+        return SearchArrays(
+            everyone,
+            everyone,
+            {
+                "embeddings": vectors,
+                "labels": labels,
+                "relevance": relevance_of_rows(rows, rows, judging, metrics),
+            },
+        )
     query, gallery = np.flatnonzero(roles != "gallery"), np.flatnonzero(roles != "query")
     if not len(query) or not len(gallery):
         raise TophitError("The manifest's roles leave no query or no gallery image to evaluate on.")
@@ -88,8 +103,16 @@ def search_arrays(vectors: np.ndarray, rows: Sequence[ImageRow]) -> SearchArrays
         "gallery": vectors[gallery],
         "gallery_labels": labels[gallery],
         "own_items": place[query],
+        "relevance": relevance_of_rows(
+            [rows[i] for i in query.tolist()], [rows[i] for i in gallery.tolist()], judging, metrics
+        ),
     }
     return SearchArrays(query, gallery, arguments)
+
+
+def judging_of(recipe: Recipe | None) -> Judging:
+    """Return how a recipe wants results to be judged."""
+    return BY_LABELS if recipe is None else Judging(jaccard=recipe.evaluation.jaccard)
 
 
 def wanted_metrics(recipe: Recipe) -> list[str]:
@@ -124,7 +147,7 @@ def named_set_metrics(
     ``vectors`` (N, d) belong to ``rows`` (N); ``metrics`` such as ``recall@20`` are extra.
     """
     members: dict[str, list[int]] = {}
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows if rows and rows[0].kind != "several" else ()):  # the protocols draw classes
         for name in str(row.metadata.get(_COLUMN) or "").split():
             members.setdefault(name, []).append(number)
     options: dict[str, Any] = {"recall_at": (1, 5, 10), "metrics": metrics}
@@ -154,6 +177,8 @@ def cluster_metrics(vectors: np.ndarray, rows: Sequence[ImageRow], column: str |
     """Return NMI and F1 of k-means against a column: the labels, or a metadata column."""
     if column is None:
         return {}
+    if column == "label" and rows[0].kind == "several":
+        raise UsageError("Clusters can't be compared with labels of which images have several; name another column.")
     values = [row.label if column == "label" else row.metadata.get(column) for row in rows]
     if None in values:
         raise UsageError(

@@ -15,6 +15,7 @@ from tophit.recipe import Recipe
 from tophit.training.devices import on_first
 from tophit.training.evaluate import (
     cluster_metrics,
+    judging_of,
     metrics_of_vectors,
     named_set_metrics,
     spread_metrics,
@@ -24,6 +25,7 @@ from tophit.training.evaluate import (
 )
 from tophit.training.paper import beside_paper
 from tophit.training.result import gain_fields
+from tophit.training.row_relevance import usual_metrics
 from tophit.training.run import Run
 from tophit.training.run_rows import RunRows, has_pairs
 from tophit.training.sources import BadImages, shared_embeddings
@@ -72,7 +74,9 @@ class FinalTest:
 
         def measure() -> dict[str, Any]:
             vectors, rows = embedded.vectors, [test.rows[i] for i in embedded.rows]
-            metrics = metrics_of_vectors(vectors, rows, 0.95, wanted_metrics(self.recipe))
+            judging = judging_of(self.recipe)
+            names = list(dict.fromkeys([*wanted_metrics(self.recipe), *usual_metrics(rows, judging)]))
+            metrics = metrics_of_vectors(vectors, rows, 0.95, names, judging=judging)
             labels = [row.label for row in rows if row.role != "gallery"]
             self.per_query[metrics_name] = (metrics.per_query, labels)
             found: dict[str, Any] = {metrics_name: dict(metrics), intervals_name: metrics.intervals}

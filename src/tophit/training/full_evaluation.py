@@ -10,6 +10,7 @@ import numpy as np
 from rich.table import Table
 
 from tophit.data.feature_files import feature_file_of
+from tophit.data.judgements import judgements_of
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.errors import UsageError
@@ -32,7 +33,9 @@ from tophit.recipe.sections import Protocol
 from tophit.reranking import Reranking
 from tophit.tables import as_html, as_text, comparison_list, metric_list, named_sets_table, spread_sentence
 from tophit.training.evaluate import (
+    BY_LABELS,
     DRAWN_GALLERIES,
+    judging_of,
     metrics_of_vectors,
     named_set_metrics,
     search_arrays,
@@ -40,6 +43,7 @@ from tophit.training.evaluate import (
     wanted_metrics,
 )
 from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
+from tophit.training.row_relevance import Judging, in_words, usual_metrics
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
@@ -63,11 +67,18 @@ class FullEvaluation:
     test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
     lengths: list[Length] = field(default_factory=list)  # prefixes of the vectors, if asked for
+    relevance: str = ""  # what counts as relevant, in words, where it is not equal labels
 
     def headline(self) -> str:
         """Say how many queries of how many classes were measured."""
-        classes = len({row.label for row in self.queries})
-        return f"{counted(len(self.queries), 'query')} of {counted(classes, 'class')}:"
+        queries = counted(len(self.queries), "query")
+        if self.queries[0].kind == "several":
+            return f"{queries} with {counted(len({name for row in self.queries for name in row.names}), 'label')}:"
+        return f"{queries} of {counted(len({row.label for row in self.queries}), 'class')}:"
+
+    def sentences(self) -> list[str]:
+        """Say what counts as relevant, if not equal labels, and how far classes are spread, where images have one."""
+        return [*([self.relevance] if self.relevance else []), *([spread_sentence(self.spread)] if self.spread else [])]
 
     def tables(self) -> list[Table]:
         """Return the metrics with their intervals; with a second model, the differences; named test sets."""
@@ -79,11 +90,12 @@ class FullEvaluation:
         return [*found, named_sets_table(self.test_sets, self.protocol)] if self.test_sets else found
 
     def __repr__(self) -> str:
-        return "\n".join([self.headline(), *map(as_text, self.tables()), spread_sentence(self.spread)])
+        return "\n".join([self.headline(), *map(as_text, self.tables()), *self.sentences()])
 
     def _repr_html_(self) -> str:
         tables = "".join(map(as_html, self.tables()))
-        return f"<p>{self.headline()}</p>{tables}<p>{escape(spread_sentence(self.spread))}</p>{self._worst_html()}"
+        spread = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
+        return f"<p>{self.headline()}</p>{tables}{spread}{self._worst_html()}"
 
     def _worst_html(self) -> str:
         """Return the contact sheet of the worst queries; none for features, which have no pictures."""
@@ -126,6 +138,17 @@ def measured_for(recipe: Recipe | None, metrics: Sequence[str], clusters: bool, 
     return Wanted(list(dict.fromkeys([*wanted_metrics(recipe), *metrics])), clusters or of_labels, chosen)
 
 
+def judging_for(recipe: Recipe | None, part: Manifest, judgements: str | Path | None, jaccard: float | None) -> Judging:
+    """Return how to judge a model's results on rows: as the user says, else as the recipe of the run says."""
+    if jaccard is not None and (part.kind != "several" or not 0 < jaccard <= 1):
+        raise UsageError("--jaccard is a share, above 0 and at most 1, for images with several labels (column labels).")
+    if judgements is not None:
+        if jaccard is not None:
+            raise UsageError("--jaccard and --judgements each say what is relevant; give one of them.")
+        return Judging(judgements=judgements_of(part, judgements), source=part.source)
+    return judging_of(recipe) if jaccard is None else Judging(jaccard=jaccard)
+
+
 def evaluate_fully(
     embedder: Embedder,
     part: Manifest,
@@ -136,30 +159,35 @@ def evaluate_fully(
     rerank: Reranking | None = None,
     protocol: Protocol = DRAWN_GALLERIES,
     dims: Sequence[int] = (),
+    judging: Judging = BY_LABELS,
     view: View | None = None,
 ) -> FullEvaluation:
     """Measure an embedder on rows of a manifest, and compare it query by query with the embedder ``against``.
 
     ``metrics`` such as ``recall@100`` are added to the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
     re-ranks the model's results; without ``against``, they are compared with the results before re-ranking.
-    ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``). ``dims`` are lengths
-    of prefixes of the vectors to measure too. Unreadable images are reported in the view and left out for both models.
+    ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``), ``judging`` what is
+    relevant where labels alone don't. ``dims`` are lengths of prefixes of the vectors to measure too. Unreadable images
+    are reported in the view and left out for both models.
     """
     check_lengths(dims, embedder.dim)
     for name in metrics:
         parse_metric(name)  # a wrong name should fail before the images are embedded
+    if clusters and part.kind == "several":
+        raise UsageError("Clusters can't be compared with labels of which images have several; leave --clusters out.")
     used, vectors, second = embed_by_both(embedder, part, against, view)
-    measured = metrics_of_vectors(vectors, used, 0.95, metrics, rerank)
-    other = None if second is None else metrics_of_vectors(second, used, 0.95, metrics)
+    names = list(dict.fromkeys([*metrics, *usual_metrics(used, judging)]))
+    measured = metrics_of_vectors(vectors, used, 0.95, names, rerank, judging)
+    other = None if second is None else metrics_of_vectors(second, used, 0.95, names, judging=judging)
     if rerank is not None and second is None:
-        other = metrics_of_vectors(vectors, used, 0.95, metrics)
-    search = search_arrays(vectors, used)
+        other = metrics_of_vectors(vectors, used, 0.95, names, judging=judging)
+    search = search_arrays(vectors, used, judging)
     labels = [row.label for row in used]
     return FullEvaluation(
         queries=[used[i] for i in search.query],
         items=[used[i] for i in search.gallery],
         metrics=measured,
-        spread=class_spread(vectors, labels),
+        spread=class_spread(vectors, labels) if part.kind != "several" else {},
         clustering=clustering_metrics(vectors, labels) if clusters else {},
         worst=worst_queries(measured.per_query["mAP"], **search.arguments),
         other=other,
@@ -167,6 +195,7 @@ def evaluate_fully(
         test_sets=named_set_metrics(vectors, used, protocol),
         protocol=protocol,
         lengths=measure_lengths(vectors, used, measured, dims) if dims else [],
+        relevance=in_words(used, judging),
     )
 
 
@@ -224,6 +253,8 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         "intervals": evaluation.metrics.intervals,
         "spread": evaluation.spread,
     }
+    if evaluation.relevance:
+        answer["relevance"] = evaluation.relevance
     if evaluation.test_sets:
         answer |= {"test_sets": evaluation.test_sets, "protocol": evaluation.protocol}
     if evaluation.lengths:

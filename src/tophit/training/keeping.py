@@ -21,7 +21,7 @@ from tophit.models.embedder import Embedder, load
 from tophit.recipe import Recipe
 from tophit.training.building import make_embedder
 from tophit.training.devices import on_first
-from tophit.training.evaluate import metrics_of_vectors
+from tophit.training.evaluate import judging_of, metrics_of_vectors
 from tophit.training.proxies import remove_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import RunRows
@@ -288,7 +288,8 @@ class Keeper:
         return on_first(self.stepper, measure)
 
     def _per_query(self, vectors: np.ndarray, rows: Sequence[ImageRow]) -> np.ndarray:
-        return metrics_of_vectors(vectors, rows, metrics=[self.metric]).per_query[self.metric]
+        found = metrics_of_vectors(vectors, rows, metrics=[self.metric], judging=judging_of(self.recipe))
+        return found.per_query[self.metric]
 
 
 def copy_embedder(source: Path, target: Path) -> None:

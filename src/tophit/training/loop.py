@@ -27,9 +27,7 @@ from tophit.training.activation_source import ActivationSource
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
-from tophit.training.evaluate import (
-    metrics_of_vectors,
-)
+from tophit.training.evaluate import judging_of, metrics_of_vectors
 from tophit.training.final_test import FinalTest
 from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
 from tophit.training.keeping import (
@@ -42,6 +40,7 @@ from tophit.training.keeping import (
     split_recipe,
     splits_wanted,
 )
+from tophit.training.kinds_taken import check_labels, sees_paths
 from tophit.training.learning import Learning, prepare_learning, trained_part
 from tophit.training.log import Log
 from tophit.training.optimizer import WeightAverage, rate_factor
@@ -95,6 +94,8 @@ class _Training:
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
         self.rows = rows_of(recipe)
+        if note := check_labels(recipe, self.rows.train.kind):
+            view.note(note)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
         self._note_selection()
@@ -109,8 +110,10 @@ class _Training:
         is_new = not run.checkpoint_path.is_file()
         if is_new and recipe.embedder.head_start == "pca":
             self._begin_head()
-        if note := size_note(recipe, self.source.labels.tolist()):
+        if self.rows.train.kind != "several" and (note := size_note(recipe, self.source.numbers.classes.tolist())):
             view.note(note)
+        if coverage := getattr(self.source.sampler, "coverage", None):
+            view.note(coverage)
         prepare_learning(recipe, self.embedder)
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
@@ -149,7 +152,9 @@ class _Training:
 
     def _note_selection(self) -> None:
         classes, images = len(set(self.selection.labels)), len(self.selection)
-        if self.selects and self.recipe.evaluation.select_on == "test":
+        if self.selects and self.selection.kind == "several":
+            self.view.note(f"{images} images are held out of training to choose the best epoch.")
+        elif self.selects and self.recipe.evaluation.select_on == "test":
             self.view.note(
                 f"The best epoch is chosen on the {classes} test classes, so the results on them are optimistic."
             )
@@ -233,14 +238,14 @@ class _Training:
         self.view.note(f"epoch 0: validation {name} {shown}")
 
     def _make_source(self, train: Manifest) -> Source:
-        deal = partial(make_sampler, self.recipe)
+        deal = self.stepper, partial(make_sampler, self.recipe), sees_paths(self.recipe)
         shared = self.embedder, train, self.selection, self.bad
         if self.recipe.embedder.trainable == "last":
-            return ActivationSource(self.recipe, *shared, self.view, self.stepper, deal)
+            return ActivationSource(self.recipe, *shared, self.view, *deal)
         if self.recipe.embedder.trainable == "head":
             progress = self.view.track("Features")
-            return FeatureSource(*shared, progress, self.stepper, deal)
-        return ImageSource(self.recipe, *shared, self.stepper, deal)
+            return FeatureSource(*shared, progress, *deal)
+        return ImageSource(self.recipe, *shared, *deal)
 
     def run_to_end(self) -> dict[str, Any]:
         """Learn through the remaining epochs, then measure the best embedder on the test classes."""
@@ -321,8 +326,10 @@ class _Training:
         if not isinstance(sampler, ConfusedBatchSampler) or not sampler.is_due(epoch):
             return
         sampler.mine(self.source.training_vectors(), epoch)
+        if epoch == 0:
+            self.view.note(sampler.coverage)
         if self.log is not None:
-            self.log.write(self.position.step, {"epoch": epoch, "classes_with_a_near_one": sampler.coverage})
+            self.log.write(self.position.step, {"epoch": epoch, "classes_with_a_near_one": sampler.near_share})
 
     def _resume_command(self) -> str:
         return f"tophit train --resume {shlex.quote(str(self.whole.folder))}"
@@ -406,7 +413,10 @@ class _Training:
     def _metrics_on_selection(self, embedded: EmbeddedRows) -> dict[str, float]:
         """Return the metrics of vectors of the selection's rows."""
         name, rows = self.recipe.evaluation.metric, [self.selection.rows[i] for i in embedded.rows]
-        return on_first(self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name])))
+        judging = judging_of(self.recipe)
+        return on_first(
+            self.stepper, lambda: dict(metrics_of_vectors(embedded.vectors, rows, metrics=[name], judging=judging))
+        )
 
     def _keep_best(self) -> None:
         if self.first:

@@ -30,7 +30,8 @@ def data_to_test(model: str, data: str | None) -> Manifest:
         raise UsageError(f"Name the data: --data PATH. Only a run knows its own, and {model} is not a run.")
     if recipe is None or data is None or _is_own(recipe, data):
         return data_of_run(model, data or _own(recipe))
-    whole = open_data(data, test_share=1.0, set_name=recipe.data.set, partial=True, boxes=recipe.data.boxes)
+    fields = recipe.data
+    whole = open_data(data, test_share=1.0, set_name=fields.set, partial=True, boxes=fields.boxes, levels=fields.levels)
     return split_as_in_run(model, whole)
 
 

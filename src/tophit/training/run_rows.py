@@ -45,12 +45,15 @@ def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
     """Open a recipe's data, or other data in the same way."""
     fields = recipe.data
     name = fields.manifest if data is None else data
-    return open_data(name, fields.test_share, fields.split_seed, fields.set, fields.partial, fields.boxes)
+    return open_data(
+        name, fields.test_share, fields.split_seed, fields.set, fields.partial, fields.boxes, fields.levels
+    )
 
 
 def has_pairs(manifest: Manifest) -> bool:
-    """Return whether there is anything to find: a class with two images."""
-    return len(manifest) > len(set(manifest.labels))
+    """Return whether there is anything to find: a class with two images, or a label that two images have."""
+    every = [name for row in manifest for name in row.names] if manifest.kind == "several" else manifest.labels
+    return len(every) > len(set(every))
 
 
 def _training_rows(manifest: Manifest) -> Manifest:

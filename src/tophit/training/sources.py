@@ -26,9 +26,10 @@ from tophit.models.embedder import Embedder
 from tophit.models.runtimes import Features
 from tophit.progress import Progress
 from tophit.recipe import Recipe
+from tophit.training.class_numbers import ClassNumbers, class_numbers
 
 _BATCH = 64  # blocks are whole batches of the loader, so that every image is always computed in the same batch
-MakeSampler = Callable[[Sequence[int]], BatchSampler]
+MakeSampler = Callable[[ClassNumbers], BatchSampler]
 
 
 class BadImages:
@@ -58,7 +59,7 @@ class Source(Protocol):
     sampler: BatchSampler
     classes: int
     class_names: list[str]  # in the order of the class numbers
-    labels: torch.Tensor  # the class number of every training row that can be read
+    numbers: ClassNumbers  # of every training row that can be read
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches from number ``first`` on."""
@@ -113,16 +114,21 @@ class CachedSource(ABC):
     """
 
     def __init__(
-        self, embedder: Embedder, train: Manifest, good: Sequence[int], stepper: Stepper, make_sampler: MakeSampler
+        self,
+        embedder: Embedder,
+        train: Manifest,
+        good: Sequence[int],
+        stepper: Stepper,
+        make_sampler: MakeSampler,
+        takes_paths: bool,
     ) -> None:
         self.embedder = embedder
         self.stepper = stepper
         self.files = [train.rows[i].path for i in good]
-        names, labels = np.unique(np.asarray([train.rows[i].label for i in good]), return_inverse=True)
-        self.class_names = names.tolist()
-        self.classes = len(names)
-        self.labels = torch.from_numpy(labels).to(embedder.device)
-        self.sampler = make_sampler(labels.tolist())
+        self.numbers = class_numbers([train.rows[i] for i in good], takes_paths)
+        self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
+        self.labels = self.numbers.for_loss.to(embedder.device)
+        self.sampler = make_sampler(self.numbers)
 
     @abstractmethod
     def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
@@ -182,13 +188,14 @@ class FeatureSource(CachedSource):
         progress: Progress | None,
         stepper: Stepper,
         make_sampler: MakeSampler,
+        takes_paths: bool = False,
     ) -> None:
         features = shared_features(stepper, embedder, train.rows, progress)
         for row, reason in features.bad.items():
             bad.add(train.number(row), reason)
         self.validation = shared_features(stepper, embedder, validation.rows, progress)
         self.features = torch.from_numpy(features.values).to(embedder.device)
-        super().__init__(embedder, train, features.rows, stepper, make_sampler)
+        super().__init__(embedder, train, features.rows, stepper, make_sampler, takes_paths)
 
     def inputs(self, rows: torch.Tensor, epoch: int) -> torch.Tensor:
         """Return the features (N, channels) of rows."""
@@ -224,6 +231,7 @@ class ImageSource:
         bad: BadImages,
         stepper: Stepper,
         make_sampler: MakeSampler,
+        takes_paths: bool = False,
     ) -> None:
         self.stepper = stepper
         self.embedder = embedder
@@ -244,11 +252,10 @@ class ImageSource:
         self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
         self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation, self.cache)
         self.loader = ImageLoader(self.dataset, self.workers)
-        names, labels = np.unique(np.asarray(train.labels), return_inverse=True)
-        self.class_names = names.tolist()
-        self.classes = len(names)
-        self.labels = torch.from_numpy(labels)
-        self.sampler = make_sampler(labels.tolist())
+        self.numbers = class_numbers(train.rows, takes_paths)
+        self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
+        self.labels = self.numbers.for_loss
+        self.sampler = make_sampler(self.numbers)
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
         """Yield an epoch's batches of images from number ``first`` on; the stepper moves them to its device."""

@@ -81,9 +81,13 @@ def angular(batch: Candidates, tuplets: Tuplets, alpha: float) -> torch.Tensor:
 
 
 class TupletLoss(PairLoss):
-    """A pair loss whose pairs have many negatives each; negatives from other batches are not part of its definition."""
+    """A pair loss whose pairs have many negatives each; negatives from other batches are not part of its definition.
+
+    Nor are several labels for each image: it pairs off the images of each class, and then classes would overlap.
+    """
 
     takes_memory = False
+    takes_sets = False
     restriction = "positives"
 
     def of_triplets(self, x: torch.Tensor, labels: torch.Tensor, triplets: torch.Tensor) -> torch.Tensor:

@@ -33,6 +33,7 @@ class PairLoss(Loss, ABC):
 
     takes_memory = True
     takes_triplets = True
+    takes_sets = True
     restriction = "triplets"
 
     def __init__(self, normalize: bool) -> None:
