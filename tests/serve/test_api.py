@@ -104,10 +104,10 @@ def test_two_models_on_one_query_with_rank_changes(client: TestClient) -> None:
     told = client.post("/compare", json={"ids": [FIRST], "k": 8}).json()
     first, second = ([hit["id"] for hit in told[side]["results"]] for side in ("first", "second"))
     assert first != second
-    for name in second:
+    for name in first:  # from the model of --against, the older one, to the one that is served
         change = told["changes"][name]
-        assert change == (first.index(name) - second.index(name) if name in first else None)
-    assert told["lost"] == [name for name in first if name not in second]
+        assert change == (second.index(name) - first.index(name) if name in second else None)
+    assert told["lost"] == [name for name in second if name not in first]
     assert told["shared"] == len(set(first) & set(second))
     upload = client.post("/compare", files={"files": encoded(draw_picture(3, 77))}, data={"query": '{"k": 4}'})
     assert len(upload.json()["second"]["results"]) == 4

@@ -50,8 +50,11 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
         raise BadImage(f"{path}: can't be decoded ({error})") from error
 
 
-def to_rgb(image: Image.Image) -> Image.Image:
-    """Return a Pillow image of any mode as upright 8-bit RGB; one that already is, is returned unchanged."""
+def to_rgb(image: Image.Image, keep_transparency: bool = False) -> Image.Image:
+    """Return a Pillow image of any mode as upright 8-bit RGB; one that already is, is returned unchanged.
+
+    Transparent parts become white, or stay so with ``keep_transparency``: then the picture is RGBA.
+    """
     if image.getexif().get(_ORIENTATION, 1) != 1:
         image = ImageOps.exif_transpose(image)
     if image.mode == "RGB" and not image.has_transparency_data:
@@ -61,6 +64,8 @@ def to_rgb(image: Image.Image) -> Image.Image:
         image = _to_eight_bit(image)
     if image.has_transparency_data:
         image = image.convert("RGBA")
+        if keep_transparency:
+            return image
         background = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(background, image)
     return image.convert("RGB")

@@ -20,7 +20,7 @@ _VENDORED = {
     "@preact/signals-core": "signals-core.mjs",
     "@preact/signals": "signals.mjs",
 }
-_SHARED = ("html.js", "scatter.js", "changes.js")
+_SHARED = ("html.js", "scatter.js", "shapes.js", "colours.js", "map_names.js", "legend.js", "changes.js")
 # Nothing is fetched; pictures may be files in the folder next to a page that was opened from a disk.
 _POLICY = "default-src 'none'; img-src data: file: 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline' data:"
 

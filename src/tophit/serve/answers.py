@@ -65,7 +65,11 @@ class Ranking(BaseModel):
 
 
 class CompareAnswer(Envelope):
-    """Two models' results of one query. Changes by id: ranks gained (negative: lost), null for new results."""
+    """Two models' results of one query: ``first`` is the served one, ``second`` the one of ``--against``.
+
+    ``changes`` are from the second to the first, by the ids that the first found: ranks gained (negative: lost), null
+    for new results. ``lost`` are ids that only the second found.
+    """
 
     query: dict[str, Any]
     first: Ranking

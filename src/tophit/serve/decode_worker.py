@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
-    """Return upright RGB pictures of the boxes that a job asks for.
+    """Return upright RGB pictures of the boxes that a job asks for; a thumbnail (no ``raw``) keeps transparent parts.
 
     ``job`` holds the limits pixels, side and ratio; within: the part in use, in pixels of the upright picture, or
     None; boxes: fractions of that, None for all of it; least_side: pictures over twice that size are reduced.
@@ -37,7 +37,7 @@ def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
                 width = image.width
                 _draft(image, job)
                 scale = image.width / width
-                rgb = to_rgb(image)  # of an animation, the first frame
+                rgb = to_rgb(image, keep_transparency=not job["raw"])  # of an animation, the first frame
         except Refused:
             raise
         except MemoryError:

@@ -49,7 +49,7 @@ async def search(library: Library, request: SearchRequest, files: Sequence[bytes
 
 
 async def compare(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
-    """Answer a search of one query by both models, and say how the second's ranks differ from the first's."""
+    """Answer a search of one query by both models, and say how ranks change from the other model to the served one."""
     if library.second is None:
         raise Problem(404, "There is nothing to compare with: the server was started without --against.")
     query = request.to_query(library.limits, files)
@@ -60,7 +60,7 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
         raise Problem(422, "Two models are compared on one query at a time.")
     examples = await _examples(library, query, library.models)
     first, second = [(await _answers(library, model, query, examples))[0] for model in library.models]
-    before, after = ([hit["id"] for hit in found["results"]] for found in (first, second))
+    before, after = ([hit["id"] for hit in found["results"]] for found in (second, first))
     moved, lost = rank_changes(before, after)
     return {
         **library.envelope(library.first),

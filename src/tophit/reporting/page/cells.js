@@ -37,9 +37,6 @@ export function Results({ side, label }) {
   </ol>`;
 }
 
-/** A file's name that breaks after its separators and not inside a word. */
-export const breakable = (name) => name.split(/(?<=[/_.-])/).map((part, place) => (place ? [html`<wbr />`, part] : part));
-
 /** Open a query in the list of queries and go there. */
 export function openQuery(place) {
   opened.value = place;

@@ -1,8 +1,8 @@
 // One query: its results, what came before the first right one, what the loss would move; two models side by side.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { kind, sign, words } from "./changes.js";
-import { breakable, Picture, Plain, Results } from "./cells.js";
+import { Picture, Plain, Results } from "./cells.js";
 
 const ROW = 64; // pixels, as in report.css
 

@@ -2,22 +2,19 @@
 // around some. Either a class is marked or a lasso holds images, never both.
 import { html } from "./html.js";
 import { signal } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bytes, content, count, labelOf, plural } from "./data.js";
 import { Picture } from "./cells.js";
-import { createScatter, labelColour } from "./scatter.js";
+import { chooseColoured, classesOf, slotsOf } from "./colours.js";
+import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
+import { createScatter } from "./scatter.js";
 
-const IN_LEGEND = 16;
 const { map } = content;
 const points = new Float32Array(bytes(map.points).buffer);
 const labels = new Uint16Array(bytes(map.labels).buffer);
 const shown = new Uint32Array(bytes(map.pictures).buffer);
-
-/** The numbers of the classes whose names contain a text; none for an empty text. */
-function classesLike(text) {
-  const wanted = text.trim().toLowerCase();
-  return new Set(wanted ? map.names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : [])) : []);
-}
+const classes = classesOf(points, labels);
+const coloured = chooseColoured(classes);
 
 /** The point under the pointer; a signal, so that moving over the map redraws only the hint. */
 const pointed = signal(null);
@@ -34,8 +31,9 @@ export function EmbeddingMap() {
   const [text, setText] = useState("");
   const [lasso, setLasso] = useState(false);
   const [inside, setInside] = useState(null);
-  const [dark, setDark] = useState(matchMedia("(prefers-color-scheme: dark)").matches);
-  const marked = classesLike(text);
+  const dark = useDarkMode();
+  const marked = useMemo(() => classesLike(map.names, text), [text]);
+  const slots = useMemo(() => slotsOf(marked.length ? marked : coloured), [marked]);
   const mark = (name) => {
     setText(name);
     setInside(null);
@@ -49,22 +47,18 @@ export function EmbeddingMap() {
   useEffect(() => {
     const onHover = (row, x, y) => (pointed.value = row < 0 ? null : { row, x, y });
     const onClick = (row) => mark(map.names[labels[row]] ?? "");
-    const made = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso: surround, onEmpty: clearLasso });
-    const mode = matchMedia("(prefers-color-scheme: dark)");
-    const onMode = () => setDark(mode.matches);
-    mode.addEventListener("change", onMode);
+    const made = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso: surround, onEmpty: clearLasso }, map.names);
     scatter.current = made;
     window.tophitMap = made; // for tests, which look where a point is
-    return () => {
-      mode.removeEventListener("change", onMode);
-      made.destroy();
-    };
+    return () => made.destroy();
   }, []);
+  useEffect(() => scatter.current?.paint(slots), [slots]);
   useEffect(() => {
-    const rows = [...(inside ?? [])];
-    if (marked.size) for (let row = 0; row < labels.length; row++) if (marked.has(labels[row])) rows.push(row);
+    const of = new Set(marked);
+    const rows = [...(inside ?? []), ...(marked.length ? [...labels.keys()].filter((row) => of.has(labels[row])) : [])];
     scatter.current?.select(rows);
-  }, [text, inside]);
+    scatter.current?.name(marked.length ? of : null);
+  }, [marked, inside]);
 
   const toggle = () => {
     scatter.current?.setLasso(!lasso);
@@ -76,15 +70,12 @@ export function EmbeddingMap() {
     clearLasso();
   };
   const onKey = (event) => event.key === "Escape" && mark("");
-  const inLegend = (marked.size ? [...marked] : map.names.map((_, number) => number)).slice(0, IN_LEGEND);
-  const left = (marked.size || map.names.length) - inLegend.length;
   return html`<section class="part map" id="map" onKeyDown=${onKey}>
     <h2>Map</h2>
     <p class="lead">Every point is an image; points that are close look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
       ${map.method === "t-SNE" ? " Only closeness has a meaning; the sizes of groups and the gaps between them do not." : ""}</p>
-    <div class="controls"><label>Class <input type="search" value=${text} list="classes" placeholder="part of its name" onInput=${(event) => mark(event.target.value)} /></label>
-      <datalist id="classes">${map.names.slice(0, 1000).map((name) => html`<option key=${name} value=${name} />`)}</datalist>
-      <span class="muted small" role="status">${marked.size ? `${plural(marked.size, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span>
+    <div class="controls"><${ClassSearch} names=${map.names} text=${text} onText=${mark} />
+      <span class="muted small" role="status">${marked.length ? `${plural(marked.length, "class", "classes")} marked` : text.trim() ? "no such class" : inside ? `${plural(inside.length, "image")} inside the lasso` : ""}</span>
       ${(text || inside) && html`<button class="plain clear" title="or press Escape" onClick=${() => mark("")}>Clear</button>`}</div>
     <div class="map-frame">
       <canvas ref=${canvas} tabindex="0" role="application" aria-label="Map of ${labels.length} images. Arrow keys move, plus and minus zoom, Enter marks the class of the image in the middle, Escape clears."></canvas>
@@ -97,10 +88,7 @@ export function EmbeddingMap() {
       <p class="map-facts">${labels.length < map.of ? `${count(labels.length)} of ` : ""}${plural(map.of, "image")} · ${plural(map.names.length, "class", "classes")}</p>
       <${Hint} />
     </div>
-    <ul class="map-legend" aria-label="Classes">${inLegend.map((number) => html`<li key=${number}>
-      <button class="plain" aria-pressed=${text === map.names[number]} onClick=${() => mark(text === map.names[number] ? "" : map.names[number])}>
-        <span class="swatch" style=${{ background: labelColour(number, dark) }}></span>${map.names[number]}</button></li>`)}
-      ${left > 0 && html`<li class="muted small">and ${count(left)} more; 24 colours repeat</li>`}</ul>
+    <${Legend} names=${map.names} classes=${classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} />
     ${inside?.length > 0 && html`<ul class="cells small-cells inside">${inside.slice(0, 60).map((row) => html`<li class="cell plain" key=${row} title=${labelOf(shown[row])}>
       <div class="frame"><${Picture} number=${shown[row]} alt=${labelOf(shown[row])} /></div></li>`)}</ul>`}
   </section>`;

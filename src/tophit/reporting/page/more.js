@@ -1,7 +1,7 @@
 // Label problems, the local centres of the classes, and what was trained.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { content, count, labelOf, nameOf, plural } from "./data.js";
-import { breakable, Picture, Plain } from "./cells.js";
+import { Picture, Plain } from "./cells.js";
 
 export function Problems() {
   const { problems } = content;

@@ -1,10 +1,12 @@
 // The page: what is asked on the left, what was found on the right; drop, paste and keys work everywhere.
 import { render } from "preact";
+import { useState } from "preact/hooks";
 import { effect } from "@preact/signals";
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { picture } from "./api.js";
 import { Comparison } from "./compare.js";
 import { Crop } from "./crop.js";
+import { Details, openDetails } from "./details.js";
 import { Filters } from "./filters.js";
 import { Grid, Picture } from "./grid.js";
 import { EmbeddingMap } from "./map.js";
@@ -38,32 +40,32 @@ function pick(event) {
 
 /** The picture or pictures that ask, and what steers. */
 function Query() {
+  const [large, setLarge] = useState(false); // on a phone the picture is small until somebody wants to draw on it
   const { id, uploads, box, like, unlike } = search.value;
   const asked = answer.value ? (answer.value.queries?.[0].query ?? answer.value.query) : null;
   const own = asked && (asked.of ? asked.of : [asked]);
   const shown = own?.find((one) => (id ? one.id === id : uploads.includes(one.upload)));
   const items = new Map((own ?? []).concat(asked?.against ?? []).filter((one) => one.id).map((one) => [one.id, one]));
   return html`<section class="query" aria-label="Query">
-    ${(id || uploads.length > 0) && html`<div class="asked">
+    ${(id || uploads.length > 0) && html`<div class="asked ${large ? "large" : ""}">
       ${uploads.length > 1
         ? html`<div class="several">${uploads.map((name) => html`<img src="/uploads/${name}" alt="A query picture" />`)}</div>`
         : html`<${Crop} source=${uploads.length ? `/uploads/${uploads[0]}` : shown && picture(shown, 1024)} box=${box}
             name=${uploads.length ? "Your picture" : (shown?.label ?? id)} onBox=${(made) => change({ box: made })} />`}
-      <p class="asked-name">${uploads.length ? "Your picture" : html`<b>${shown?.label ?? ""}</b> <span class="muted">${id}</span>`}</p>
-      <p class="muted small">${box ? html`Searching by the box. <button class="link" onClick=${() => change({ box: null })}>Use the whole picture</button>`
-        : uploads.length > 1 ? "All pictures together are one query." : "Draw a box on the picture to search by a part of it."}</p>
+      <div class="asked-text">
+        <p class="asked-name" title=${id || "Your picture"}>${uploads.length ? "Your picture" : html`<b>${breakable(shown?.label ?? "")}</b> <span class="muted">${breakable(id)}</span>`}</p>
+        <p class="muted small">${box ? html`Searching by the box. <button class="link" onClick=${() => change({ box: null })}>Use the whole picture</button>`
+          : uploads.length > 1 ? "All pictures together are one query." : "Draw a box on the picture to search by a part of it."}</p>
+        <p class="asked-actions">${shown?.id && html`<button class="link" onClick=${() => openDetails([shown], shown)}>Details</button>`}
+          ${uploads.length < 2 && html`<button class="link enlarge" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Smaller" : "Enlarge"}</button>`}
+          <button class="link" onClick=${state.startOver}>Start over</button></p>
+      </div>
     </div>`}
-    <label class="drop">
+    <label class="drop ${hasQuery(search.value) ? "slim" : ""}">
       <input type="file" accept="image/jpeg,image/png,image/webp" multiple onChange=${pick} id="pick" />
       <strong>${hasQuery(search.value) ? "Another picture" : "Drop a picture here"}</strong>
       <span class="muted">or paste it, or click to choose one</span>
     </label>
-    ${(like.length > 0 || unlike.length > 0) && html`<div class="steering" aria-label="Steering">
-      ${[["like", like, "More like"], ["unlike", unlike, "Less like"]].filter(([, some]) => some.length).map(([side, some, words]) => html`
-        <h3>${words}</h3><ul class="examples ${side}">${some.map((name) => html`<li key=${name}>
-          <${Picture} item=${items.get(name) ?? { id: name, label: name }} size=${160} />
-          <button aria-label="Remove ${items.get(name)?.label ?? name}" onClick=${() => state.steer(side, name)}>×</button></li>`)}</ul>`)}
-    </div>`}
     <details class="more" open=${wide.matches}><summary>Filters and options</summary>
     <${Filters} />
     <div class="options">
@@ -72,9 +74,15 @@ function Query() {
       <label>Order <select id="rerank" value=${search.value.rerank} onChange=${(event) => change({ rerank: event.target.value })}>
         ${Object.entries(RERANKINGS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label>
       ${about.value?.against && html`<label class="switch"><input id="compare" type="checkbox" checked=${search.value.compare}
-        onChange=${(event) => change({ compare: event.target.checked })} /> Compare with ${about.value.against}</label>`}
+        onChange=${(event) => change({ compare: event.target.checked })} /> <span>Compare with ${about.value.against}</span></label>`}
     </div></details>
-    ${hasQuery(search.value) && html`<button class="plain wide" onClick=${state.startOver}>Start over</button>`}
+    ${(like.length > 0 || unlike.length > 0) && html`<div class="steering" aria-label="Steering">
+      ${[["like", like, "More like"], ["unlike", unlike, "Less like"]].filter(([, some]) => some.length).map(([side, some, words]) => html`
+        <h3>${words}</h3><ul class="examples ${side}">${some.map((name) => html`<li key=${name}>
+          <${Picture} item=${items.get(name) ?? { id: name, label: name }} size=${160} />
+          <button aria-label="Remove ${items.get(name)?.label ?? name}" onClick=${() => state.steer(side, name)}>×</button></li>`)}</ul>`)}
+      ${!id && !uploads.length && html`<button class="link" onClick=${state.startOver}>Start over</button>`}
+    </div>`}
   </section>`;
 }
 
@@ -90,8 +98,8 @@ function Found() {
   const asked = found.queries?.[0].query;
   const results = found.queries?.[0].results;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <h1>${found.second ? "Two models, one query" : `${results.length} nearest`}</h1>
-    <p class="muted small" id="times">${times.join(" · ")}</p>
+    <div class="found-head"><h1>${found.second ? "Two models, one query" : `${results.length} nearest`}</h1>
+      <p class="muted small" id="times">${times.join(" · ")}</p></div>
     ${found.second ? html`<${Comparison} found=${found} />`
       : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box ? asked.label : null} label="Results" />`
       : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}
@@ -122,6 +130,7 @@ function App() {
     <p class="notice ${notice.value.error ? "error" : ""}" role=${notice.value.error ? "alert" : "status"} aria-live="polite">
       <span>${notice.value.text}</span>${notice.value.error && html`<button aria-label="Close" onClick=${() => state.say("")}>×</button>`}</p>
     <div class="dropping" aria-hidden="true">Drop to search</div>
+    <${Details} />
     <${TokenDialog} />`;
 }
 

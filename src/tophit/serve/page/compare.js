@@ -1,58 +1,61 @@
-// Two models on one query: both rankings, and a line from each item's old place to its new one.
+// Two models on one query: what the other model found on the left, what the served one finds on the right, as in the
+// report; a line leads from each item's place there to its place here.
 import { kind, sign, words } from "./changes.js";
-import { html } from "./html.js";
-import { Picture } from "./grid.js";
+import { html, breakable } from "./html.js";
+import { judged, Mark, Picture } from "./grid.js";
 import { searchFrom } from "./state.js";
 
-const ROW = 76; // pixels, as in style.css
+const ROW = 84; // pixels, as in style.css
 
 function Row({ hit, badge, style, wanted }) {
   const name = hit.label ?? hit.id;
-  const mark = wanted == null || hit.label == null ? "" : hit.label === wanted ? "right" : "wrong";
-  return html`<li class="ranked ${style} ${mark}" data-id=${hit.id}>
-    <button class="open" aria-label="Rank ${hit.rank}, ${name}, ${badge}. Search from it" onClick=${() => searchFrom(hit.id)}>
+  const word = judged(hit, wanted);
+  return html`<li class="ranked ${style} ${word}" data-id=${hit.id}>
+    <button class="open" title="${name}\n${hit.id}" aria-label="Rank ${hit.rank}, ${name}, ${word && `${word}, `}${badge}. Search from it" onClick=${() => searchFrom(hit.id)}>
       <span class="rank">${hit.rank}</span>
-      <${Picture} item=${hit} size=${160} />
-      <span class="what"><span class="name">${name}</span><span class="score">${hit.score.toFixed(3)}</span></span>
+      <span class="small-picture"><${Picture} item=${hit} size=${160} /><${Mark} word=${word} /></span>
+      <span class="what"><span class="name">${breakable(name)}</span><span class="score">${hit.score.toFixed(3)}</span></span>
       <span class="badge ${style}">${sign[style]}${badge}</span>
     </button>
   </li>`;
 }
 
-/** @param {{found: any}} props  the answer of /compare */
+function Side({ side, role, wanted, children }) {
+  const right = side.results.filter((hit) => hit.label === wanted).length;
+  return html`<div><h3 title=${side.name}><b>${side.name}</b> <span class="role">${role}</span></h3>
+    <p class="side-facts">${wanted == null ? "" : html`<span class="mark right">✓</span> <b>${right}</b> of ${side.results.length} right`}</p>
+    <ol aria-label="Results of ${side.name}">${children}</ol></div>`;
+}
+
+/** @param {{found: any}} props  the answer of /compare: "first" is the served model, "second" the one of --against */
 export function Comparison({ found }) {
-  const { first, second, changes, lost, shared } = found;
+  const { first: here, second: there, changes, lost, shared } = found;
   const wanted = found.query.label ?? null;
-  const later = new Map(second.results.map((hit) => [hit.id, hit.rank]));
-  const rows = Math.max(first.results.length, second.results.length);
+  const place = new Map(here.results.map((hit) => [hit.id, hit.rank]));
+  const rows = Math.max(here.results.length, there.results.length);
   const counts = { up: 0, down: 0, new: 0, same: 0 };
   for (const change of Object.values(changes)) counts[kind(change)] += 1;
-  const right = (results) => results.filter((hit) => wanted != null && hit.label === wanted).length;
   return html`<section class="comparison" aria-label="Two models side by side">
     <p class="facts">
-      ${shared} of ${second.results.length} in common <span class="badge up">▲ ${counts.up} up</span>
+      From ${there.name} to ${here.name}: ${shared} of ${here.results.length} in common <span class="badge up">▲ ${counts.up} up</span>
       <span class="badge down">▼ ${counts.down} down</span> <span class="badge new">✦ ${counts.new} new</span>
       <span class="badge lost">✕ ${lost.length} lost</span>
-      ${wanted != null && html`<span class="muted">of the query's label: ${right(first.results)} in ${first.name}, ${right(second.results)} in ${second.name}</span>`}
+      ${wanted == null && html`<span class="muted">The query has no label, so results are not marked right or wrong.</span>`}
     </p>
     <div class="rankings">
-      <div><h3>${first.name}</h3>
-        <ol aria-label="Results of ${first.name}">${first.results.map((hit) => {
-          const gone = lost.includes(hit.id);
-          return html`<${Row} key=${hit.id} hit=${hit} wanted=${wanted} style=${gone ? "lost" : kind(changes[hit.id])}
-            badge=${gone ? "lost" : `to ${later.get(hit.id)}`} />`;
-        })}</ol>
-      </div>
+      <${Side} side=${there} role="compared with" wanted=${wanted}>${there.results.map((hit) => {
+        const gone = lost.includes(hit.id);
+        return html`<${Row} key=${hit.id} hit=${hit} wanted=${wanted} style=${gone ? "lost" : kind(changes[hit.id])}
+          badge=${gone ? "lost" : `to ${place.get(hit.id)}`} />`;
+      })}<//>
       <svg class="lines" viewBox="0 0 100 ${rows * ROW}" preserveAspectRatio="none" height=${rows * ROW} aria-hidden="true">
-        ${first.results.filter((hit) => later.has(hit.id)).map((hit) => {
-          const [from, to] = [hit.rank, later.get(hit.id)].map((rank) => (rank - 0.5) * ROW);
+        ${there.results.filter((hit) => place.has(hit.id)).map((hit) => {
+          const [from, to] = [hit.rank, place.get(hit.id)].map((rank) => (rank - 0.5) * ROW);
           return html`<path key=${hit.id} class=${kind(changes[hit.id])} d="M0 ${from} C50 ${from} 50 ${to} 100 ${to}" />`;
         })}
       </svg>
-      <div><h3>${second.name}</h3>
-        <ol aria-label="Results of ${second.name}">${second.results.map((hit) => html`<${Row} key=${hit.id} hit=${hit} wanted=${wanted}
-          style=${kind(changes[hit.id])} badge=${words(changes[hit.id])} />`)}</ol>
-      </div>
+      <${Side} side=${here} role="served here" wanted=${wanted}>${here.results.map((hit) => html`<${Row} key=${hit.id} hit=${hit} wanted=${wanted}
+        style=${kind(changes[hit.id])} badge=${words(changes[hit.id])} />`)}<//>
     </div>
   </section>`;
 }

@@ -12,6 +12,7 @@ export function Crop({ source, box, onBox, name }) {
   const frame = useRef(null);
   const [drawn, setDrawn] = useState(box);
   const start = useRef(null);
+  const [ratio, setRatio] = useState(1); // the frame has the picture's shape, so that a place on it is one in the picture
   useEffect(() => setDrawn(box), [box?.join(), source]);
 
   const place = (event) => {
@@ -62,8 +63,8 @@ export function Crop({ source, box, onBox, name }) {
   const percent = (value) => `${100 * value}%`;
   return html`<div class="crop" ref=${frame} tabindex="0" role="application"
       aria-label="${name}. Draw a box to search by a part; arrow keys make and move it, Shift and arrows resize it, Enter searches, Escape removes it."
-      onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onKeyDown=${key}>
-    <img src=${source} alt=${name} draggable=${false} />
+      style=${{ "--ratio": ratio }} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onKeyDown=${key}>
+    <img src=${source} alt=${name} draggable=${false} onLoad=${({ target }) => setRatio(target.naturalWidth / target.naturalHeight)} />
     ${drawn && html`<div class="box" style=${{ left: percent(x1), top: percent(y1), width: percent(x2 - x1), height: percent(y2 - y1) }}></div>`}
   </div>`;
 }

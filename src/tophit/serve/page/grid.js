@@ -1,7 +1,10 @@
-// Items as a grid of cards: click to search from one, like or dislike to steer.
-import { html } from "./html.js";
+// Items as a grid of cards: click to search from one, look at its details, like or dislike to steer.
+import { html, breakable } from "./html.js";
 import { picture } from "./api.js";
+import { openDetails } from "./details.js";
 import { search, searchFrom, steer } from "./state.js";
+
+const LONG = 1.8; // a side this many times the other: the picture is shown whole, not cut to a square
 
 /** Move the focus among cards by the arrow keys, and act on the focused one by letters. */
 function onKey(event) {
@@ -16,40 +19,51 @@ function onKey(event) {
     event.preventDefault();
   } else if (event.key === "l" || event.key === "d") {
     if (card.dataset.steerable) steer(event.key === "l" ? "like" : "unlike", card.dataset.id);
-  }
+  } else if (event.key === "i") card.querySelector(".inspect")?.click();
+}
+
+function fit(event) {
+  const { naturalWidth: width, naturalHeight: height } = event.target;
+  event.target.classList.toggle("whole", Math.max(width, height) > LONG * Math.min(width, height));
 }
 
 /** @param {{item: any, size?: 160|320, lazy?: boolean}} props */
 export function Picture({ item, size = 320 }) {
   const source = picture(item, size);
   return source
-    ? html`<img src=${source} alt="" loading="lazy" decoding="async" draggable=${false} />`
+    ? html`<img src=${source} alt="" loading="lazy" decoding="async" draggable=${false} onLoad=${fit} />`
     : html`<span class="no-picture" aria-hidden="true">${(item.label ?? item.id ?? "?").slice(0, 2)}</span>`;
 }
 
-/** @param {{item: any, steerable?: boolean, right?: boolean|null}} props */
-function Card({ item, steerable, wanted }) {
+/** Whether a result has the query's label, as a word; "" where that can't be said. */
+export const judged = (item, wanted) => (wanted == null || item.label == null ? "" : item.label === wanted ? "right" : "wrong");
+
+/** The mark of a result in the corner of its picture. */
+export const Mark = ({ word }) => word && html`<span class="mark ${word}" aria-hidden="true">${word === "right" ? "✓" : "✗"}</span>`;
+
+/** @param {{item: any, items: any[], steerable?: boolean, wanted?: string|null}} props */
+function Card({ item, items, steerable, wanted }) {
   const { like, unlike } = search.value;
   const liked = like.includes(item.id);
   const disliked = unlike.includes(item.id);
   const name = item.label ?? item.id;
-  const words = item.rank ? `Rank ${item.rank}, ${name}, score ${item.score.toFixed(2)}. Search from it` : `Search from ${name}`;
-  const mark = wanted == null || item.label == null ? "" : item.label === wanted ? "right" : "wrong";
-  const facts = Object.entries(item.metadata).filter(([key]) => key !== "label").map(([key, value]) => `${key}: ${value}`);
+  const word = judged(item, wanted);
+  const words = item.rank ? `Rank ${item.rank}, ${name}, ${word && `${word}, `}score ${item.score.toFixed(2)}. Search from it` : `Search from ${name}`;
   return html`
-    <li class="card ${mark} ${liked ? "liked" : ""} ${disliked ? "disliked" : ""}" data-id=${item.id} data-steerable=${steerable ? "1" : null}>
-      <button class="open" aria-label=${words} title=${[item.id, ...facts].join("\n")} onClick=${() => searchFrom(item.id)}>
-        <${Picture} item=${item} />
+    <li class="card ${word} ${liked ? "liked" : ""} ${disliked ? "disliked" : ""}" data-id=${item.id} data-steerable=${steerable ? "1" : null}>
+      <button class="open" aria-label=${words} title="${name}\n${item.id}" onClick=${() => searchFrom(item.id)}>
+        <${Picture} item=${item} /><${Mark} word=${word} />
       </button>
       <div class="caption">
-        <span class="name">${item.rank ? html`<b>${item.rank}</b> ` : ""}${name}</span>
-        ${item.score != null && html`<span class="score">${item.score.toFixed(3)}</span>`}
+        <span class="name" title=${name}>${breakable(name)}</span>
+        ${item.score != null && html`<span class="line"><b>${item.rank}</b><span class="score">${item.score.toFixed(3)}</span></span>`}
       </div>
-      ${steerable &&
-      html`<div class="steer">
+      <div class="steer">
+        <button class="inspect" aria-label="Details of ${name}" title="Details (i)" onClick=${() => openDetails(items, item, steerable)}>i</button>
+        ${steerable && html`
         <button aria-pressed=${liked} aria-label="More like ${name}" title="More like this (l)" onClick=${() => steer("like", item.id)}>+</button>
-        <button aria-pressed=${disliked} aria-label="Less like ${name}" title="Less like this (d)" onClick=${() => steer("unlike", item.id)}>−</button>
-      </div>`}
+        <button aria-pressed=${disliked} aria-label="Less like ${name}" title="Less like this (d)" onClick=${() => steer("unlike", item.id)}>−</button>`}
+      </div>
     </li>
   `;
 }
@@ -60,6 +74,6 @@ function Card({ item, steerable, wanted }) {
  */
 export function Grid({ items, steerable = false, wanted = null, label }) {
   return html`<ol class="grid" aria-label=${label} onKeyDown=${onKey}>
-    ${items.map((item) => html`<${Card} key=${item.id} item=${item} steerable=${steerable} wanted=${wanted} />`)}
+    ${items.map((item) => html`<${Card} key=${item.id} item=${item} items=${items} steerable=${steerable} wanted=${wanted} />`)}
   </ol>`;
 }

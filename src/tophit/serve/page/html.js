@@ -3,3 +3,6 @@ import { h } from "preact";
 import htm from "htm";
 
 export const html = htm.bind(h);
+
+/** A name that breaks after its separators and not inside a word. */
+export const breakable = (name) => String(name).split(/(?<=[/_.-])/).map((part, place) => (place ? [html`<wbr />`, part] : part));

@@ -1,13 +1,13 @@
-// The map of the index: hover to see an item, click to search from it, draw around some to see them together.
+// The map of the index: names of classes, a search for them, hover to see an item, click to search from it, a lasso.
 import { html } from "./html.js";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, getBinary, getWhenReady, picture } from "./api.js";
-import { Grid } from "./grid.js";
+import { chooseColoured, classesOf, MOST_COLOURED, slotsOf } from "./colours.js";
+import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
+import { Lassoed, nearestFirst } from "./lassoed.js";
 import { createScatter } from "./scatter.js";
-import { about, change, fail, say, searchFrom } from "./state.js";
+import { about, fail, say, searchFrom } from "./state.js";
 
-const MOST_SHOWN = 60;
-const MOST_TOGETHER = 16;
 const known = new Map(); // row -> item
 let drawn = ""; // the map whose rows these are
 
@@ -23,6 +23,19 @@ async function itemsOf(rows) {
   return rows.filter((row) => known.has(row)).map((row) => known.get(row));
 }
 
+/** Load the map; `gone` says that nobody waits for it any more. */
+async function load(gone) {
+  const made = await getWhenReady("/map", () => !gone());
+  if (gone()) return null;
+  known.clear();
+  drawn = made.map;
+  const data = await getBinary(`/map/points?map=${drawn}`);
+  const points = new Float32Array(data, 0, 2 * made.count);
+  const labels = new Uint16Array(data, 8 * made.count, made.count);
+  const classes = classesOf(points, labels);
+  return { ...made, labelNames: made.labels, points, labels, classes, coloured: chooseColoured(classes) };
+}
+
 export function EmbeddingMap() {
   const canvas = useRef(null);
   const scatter = useRef(null);
@@ -30,7 +43,11 @@ export function EmbeddingMap() {
   const [facts, setFacts] = useState(null);
   const [lasso, setLasso] = useState(false);
   const [hint, setHint] = useState(null);
-  const [chosen, setChosen] = useState({ rows: [], items: [] });
+  const [rows, setRows] = useState([]);
+  const [text, setText] = useState("");
+  const dark = useDarkMode();
+  const marked = useMemo(() => (facts ? classesLike(facts.labelNames, text) : []), [facts, text]);
+  const slots = useMemo(() => slotsOf(marked.length ? marked : (facts?.coloured ?? [])), [facts, marked]);
 
   async function onHover(row, x, y) {
     wanted.current = row;
@@ -39,49 +56,47 @@ export function EmbeddingMap() {
     if (wanted.current === row && item) setHint({ item, x, y });
   }
   const onClick = (row) => itemsOf([row]).then(([item]) => item && searchFrom(item.id), fail);
-  async function onLasso(rows) {
-    try {
-      setChosen({ rows, items: await itemsOf(rows.slice(0, MOST_SHOWN)) });
-      say(`${rows.length} items are inside.`);
-    } catch (error) {
-      fail(error);
-    }
-  }
+  const mark = (name) => {
+    setText(name);
+    setRows([]);
+  };
 
   useEffect(() => {
-    let gone = false;
-    (async () => {
-      const made = await getWhenReady("/map", () => !gone);
-      if (gone) return;
-      known.clear();
-      drawn = made.map;
-      const data = await getBinary(`/map/points?map=${drawn}`);
-      if (gone) return;
-      setFacts(made);
-      const points = new Float32Array(data, 0, 2 * made.count);
-      const labels = new Uint16Array(data, 8 * made.count, made.count);
-      scatter.current = createScatter(canvas.current, points, labels, { onHover, onClick, onLasso });
+    let left = false;
+    load(() => left).then((made) => {
+      if (left || !made) return;
+      const onLasso = (inside) => {
+        setText("");
+        setRows(nearestFirst(inside, made.points));
+        say(`${inside.length} items are inside.`);
+      };
+      scatter.current = createScatter(canvas.current, made.points, made.labels, { onHover, onClick, onLasso }, made.labelNames);
       window.tophitMap = scatter.current; // for tests, which look where a point is
-    })().catch(fail);
+      setFacts(made);
+    }).catch(fail);
     return () => {
-      gone = true;
+      left = true;
       scatter.current?.destroy();
     };
   }, []);
+  useEffect(() => scatter.current?.paint(slots), [slots]);
+  useEffect(() => {
+    const of = new Set(marked);
+    const inside = marked.length ? [...facts.labels.keys()].filter((row) => of.has(facts.labels[row])) : rows;
+    scatter.current?.select(inside);
+    scatter.current?.name(marked.length ? of : null);
+  }, [facts, marked, rows]);
 
   const toggle = () => {
     scatter.current?.setLasso(!lasso);
     setLasso(!lasso);
   };
-  const together = () => {
-    const like = chosen.items.slice(0, MOST_TOGETHER).map((item) => item.id);
-    change({ view: "search", id: "", uploads: [], box: null, like, unlike: [] });
-  };
-  const clear = () => {
-    scatter.current?.select([]);
-    setChosen({ rows: [], items: [] });
-  };
-  return html`<section class="map" aria-label="Map of the index">
+  return html`<section class="map" aria-label="Map of the index" onKeyDown=${(event) => event.key === "Escape" && mark("")}>
+    ${facts && html`<div class="map-bar">
+      <${ClassSearch} names=${facts.labelNames} text=${text} onText=${mark} />
+      <span class="muted small" role="status">${marked.length ? `${marked.length} of ${facts.labelNames.length} classes marked${marked.length > MOST_COLOURED ? `, the first ${MOST_COLOURED} in colour` : ""}` : text.trim() ? "no such class" : ""}</span>
+      ${(text || rows.length > 0) && html`<button class="plain" title="or press Escape" onClick=${() => mark("")}>Clear</button>`}
+    </div>`}
     <div class="map-frame">
       <canvas ref=${canvas} tabindex="0" role="application"
         aria-label="Map of ${facts?.count ?? 0} items. Arrow keys move, plus and minus zoom, Enter searches from the marked item."></canvas>
@@ -92,14 +107,11 @@ export function EmbeddingMap() {
         <button aria-label="Show all" onClick=${() => scatter.current?.reset()}>⤢</button>
         <button aria-label="Lasso" aria-pressed=${lasso} title="Draw around points (or hold Shift)" onClick=${toggle}>◌ Lasso</button>
       </div>
-      ${facts && html`<p class="map-facts">${facts.count.toLocaleString("en")} of ${(about.value?.items ?? facts.count).toLocaleString("en")} items · ${facts.labels.length} labels · ${facts.method}</p>`}
+      ${facts && html`<p class="map-facts">${facts.count.toLocaleString("en")} of ${(about.value?.items ?? facts.count).toLocaleString("en")} items · ${facts.labelNames.length} classes · ${facts.method}</p>`}
       ${hint && html`<div class="hint" style=${{ left: `${hint.x}px`, top: `${hint.y}px` }}>
         ${picture(hint.item, 160) && html`<img src=${picture(hint.item, 160)} alt="" />`}<span>${hint.item.label ?? hint.item.id}</span></div>`}
     </div>
-    ${chosen.rows.length > 0 && html`<div class="chosen">
-      <h2>${chosen.rows.length} inside <button class="plain" onClick=${together}>More like ${chosen.rows.length > MOST_TOGETHER ? `the first ${MOST_TOGETHER}` : "these"}</button>
-        <button class="plain" onClick=${clear}>Clear</button></h2>
-      <${Grid} items=${chosen.items} label="Items inside the lasso" />
-    </div>`}
+    ${facts && html`<${Legend} names=${facts.labelNames} classes=${facts.classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} />`}
+    ${rows.length > 0 && html`<${Lassoed} key=${rows.join()} rows=${rows} labels=${facts.labels} names=${facts.labelNames} load=${itemsOf} onClear=${() => mark("")} />`}
   </section>`;
 }

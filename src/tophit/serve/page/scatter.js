@@ -3,52 +3,12 @@
 // Canvas 2D and not WebGL: libraries such as regl compile their shaders' drivers with new Function, which the page's
 // content security policy forbids, and this is all that a map of this size needs.
 
-const COLOURS = 24;
+import { classesOf, NO_COLOUR, pixelOf } from "./colours.js";
+import { drawNames, placeNames } from "./map_names.js";
+import { disc, inside } from "./shapes.js";
+
 const REACH = 10; // pixels around the pointer in which a point is hit
 const CELLS = 64; // of the grid that finds the points near a place
-
-/** The colours as red, green, blue in one number, as a canvas keeps them. */
-function palette(dark) {
-  return Array.from({ length: COLOURS }, (_, number) => {
-    const hue = (number * 360 * 0.618034) % 360;
-    const [strength, light] = [number % 2 ? 0.75 : 0.6, dark ? 0.64 : 0.46];
-    const channel = (shift) => {
-      const place = (shift + hue / 30) % 12;
-      return Math.round(255 * (light - strength * Math.min(light, 1 - light) * Math.max(-1, Math.min(place - 3, 9 - place, 1))));
-    };
-    return channel(0) | (channel(8) << 8) | (channel(4) << 16);
-  });
-}
-
-/** The colour of a label's points, for a legend. */
-export function labelColour(label, dark) {
-  const colour = palette(dark)[label % COLOURS];
-  return `rgb(${colour & 255} ${(colour >> 8) & 255} ${(colour >> 16) & 255})`;
-}
-
-/** The pixels of a disc: places from its centre, and how much of each the disc covers, from 0 to 1. */
-function disc(radius) {
-  const pixels = [];
-  const reach = Math.ceil(radius);
-  for (let x = -reach; x <= reach; x++) {
-    for (let y = -reach; y <= reach; y++) {
-      const covered = Math.min(1, radius + 0.5 - Math.hypot(x, y));
-      if (covered > 0.1) pixels.push([x, y, covered]);
-    }
-  }
-  return pixels;
-}
-
-/** Whether a point lies inside a polygon of [x, y] corners, by the even-odd rule. */
-export function inside(polygon, x, y) {
-  let within = false;
-  for (let i = 0, j = polygon.length - 1; i < polygon.length; j = i++) {
-    const [xi, yi] = polygon[i];
-    const [xj, yj] = polygon[j];
-    if (yi > y !== yj > y && x < ((xj - xi) * (y - yi)) / (yj - yi) + xi) within = !within;
-  }
-  return within;
-}
 
 /**
  * @typedef {Object} Scatter
@@ -56,6 +16,9 @@ export function inside(polygon, x, y) {
  * @property {() => void} reset
  * @property {(lasso: boolean) => void} setLasso
  * @property {(rows: number[]) => void} select
+ * @property {(slots: Map<number, number>) => void} paint  give classes colours, the others are grey
+ * @property {(labels: Set<number>|null) => void} name  write the names of these classes; null: of all that fit
+ * @property {() => {label: number, x: number, y: number, width: number}[]} named  the names and where they are
  * @property {(row: number) => [number, number]} place  where a point is on the screen, from the canvas' corner
  * @property {() => void} destroy
  */
@@ -66,9 +29,10 @@ export function inside(polygon, x, y) {
  * @param {Uint16Array} labels
  * @param {{onHover: (row: number, x: number, y: number) => void, onClick: (row: number) => void, onLasso: (rows: number[]) => void, onEmpty?: () => void}} told
  *   onEmpty: a click where no point is
+ * @param {string[]} names  of the labels
  * @returns {Scatter}
  */
-export function createScatter(canvas, points, labels, told) {
+export function createScatter(canvas, points, labels, told, names) {
   const context = canvas.getContext("2d");
   const count = labels.length;
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -80,7 +44,10 @@ export function createScatter(canvas, points, labels, told) {
   let pending = 0;
   let drawn = null; // the points as they were last drawn
   let stamp = [];
-  let colours = [];
+  let slots = new Map();
+  let wantedNames = null;
+  let placed = [];
+  const classes = classesOf(points, labels);
   let size = { width: 1, height: 1, scale: 1 };
   const pointers = new Map();
   let moved = false;
@@ -93,7 +60,10 @@ export function createScatter(canvas, points, labels, told) {
     cells.get(cell).push(row);
   }
 
-  const unit = () => 0.47 * Math.min(size.width, size.height) * view.zoom; // pixels to a unit of the map
+  const reachOf = (shift) => points.reduce((most, value, at) => (at % 2 === shift ? Math.max(most, Math.abs(value)) : most), 1e-3);
+  const [wideness, highness] = [reachOf(0), reachOf(1)];
+  /** Pixels to a unit of the map; at zoom 1 all points fill the canvas. */
+  const unit = () => 0.46 * Math.min(size.width / wideness, size.height / highness) * view.zoom;
   const toScreen = (x, y) => [size.width / 2 + (x - view.x) * unit(), size.height / 2 - (y - view.y) * unit()];
   const toMap = (x, y) => [(x - size.width / 2) / unit() + view.x, (size.height / 2 - y) / unit() + view.y];
 
@@ -105,14 +75,16 @@ export function createScatter(canvas, points, labels, told) {
     const pixels = new Uint32Array(image.data.buffer);
     const step = unit();
     const some = selected.size > 0;
-    for (const pass of some ? [false, true] : [false]) {
-      const strength = some && !pass ? 45 : 225; // what is not selected fades
+    const slotOf = (row) => slots.get(labels[row]) ?? NO_COLOUR;
+    const colours = new Map([NO_COLOUR, ...slots.values()].map((slot) => [slot, pixelOf(slot, dark.matches)]));
+    for (const pass of [0, 1, 2]) { // what is grey lies below, what is selected above
+      const strength = some && pass < 2 ? 45 : 225; // what is not selected fades
       for (let row = 0; row < count; row++) {
-        if (some && pass !== selected.has(row)) continue;
+        if (pass !== (selected.has(row) ? 2 : slotOf(row) === NO_COLOUR ? 0 : 1)) continue;
         const x = Math.round(scale * (width / 2 + (points[2 * row] - view.x) * step));
         const y = Math.round(scale * (height / 2 - (points[2 * row + 1] - view.y) * step));
         if (x < -9 || y < -9 || x > wide + 9 || y > high + 9) continue;
-        const colour = colours[labels[row] % COLOURS];
+        const colour = colours.get(slotOf(row));
         for (const [right, down, covered] of stamp) {
           const [column, line] = [x + right, y + down];
           if (column < 0 || line < 0 || column >= wide || line >= high) continue;
@@ -127,9 +99,15 @@ export function createScatter(canvas, points, labels, told) {
 
   function draw() {
     pending = 0;
-    drawn ??= drawPoints();
+    if (!drawn) {
+      drawn = drawPoints();
+      const wanted = wantedNames ? classes.filter((one) => wantedNames.has(one.label)) : classes;
+      const shown = [...wanted].sort((a, b) => Number(slots.has(b.label)) - Number(slots.has(a.label)));
+      placed = placeNames(context, shown, names, toScreen, size);
+    }
     context.putImageData(drawn, 0, 0);
     context.setTransform(size.scale, 0, 0, size.scale, 0, 0);
+    drawNames(context, placed, dark.matches ? "#f2f3f7" : "#1b1c22", dark.matches ? "#1d1f26" : "#ffffff");
     context.strokeStyle = dark.matches ? "#fff" : "#111";
     if (hovered >= 0) {
       const [x, y] = toScreen(points[2 * hovered], points[2 * hovered + 1]);
@@ -163,7 +141,6 @@ export function createScatter(canvas, points, labels, told) {
     canvas.width = Math.round(size.width * size.scale);
     canvas.height = Math.round(size.height * size.scale);
     stamp = disc((count > 4000 ? 2.2 : 3) * size.scale);
-    colours = palette(dark.matches);
     redraw();
   }
 
@@ -304,6 +281,15 @@ export function createScatter(canvas, points, labels, told) {
       selected = new Set(rows);
       redraw();
     },
+    paint(wanted) {
+      slots = wanted;
+      redraw();
+    },
+    name(wanted) {
+      wantedNames = wanted;
+      redraw();
+    },
+    named: () => placed,
     place: (row) => toScreen(points[2 * row], points[2 * row + 1]),
     destroy() {
       cancelAnimationFrame(pending);

@@ -1,8 +1,8 @@
 // The worst queries: what each found instead of its own label, and which labels are confused.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { useEffect, useState } from "preact/hooks";
 import { getWhenReady } from "./api.js";
-import { Picture } from "./grid.js";
+import { Mark, Picture } from "./grid.js";
 import { fail, say, search, searchFrom } from "./state.js";
 
 const percent = (value) => `${(100 * value).toFixed(1)}%`;
@@ -30,11 +30,11 @@ export function Worst() {
         ${shown.map((one) => html`<li key=${one.query.id}>
           <button class="open query" aria-label="Search from ${one.query.label}" onClick=${() => searchFrom(one.query.id)}><${Picture} item=${one.query} size=${160} /></button>
           <div class="story">
-            <p><b>${one.query.label}</b> <span class="muted">first right at rank ${one.first_right_rank} · average precision ${percent(one.value)}</span></p>
+            <p><b>${breakable(one.query.label)}</b> <span class="muted">first right at rank ${one.first_right_rank} · average precision ${percent(one.value)}</span></p>
             <ol class="strip" aria-label="What ${one.query.label} found">
               ${one.results.map((hit) => html`<li key=${hit.id} class=${hit.correct ? "right" : "wrong"}>
                 <button class="open" title="${hit.label} · ${hit.score.toFixed(3)}" aria-label="Rank ${hit.rank}, ${hit.label}, ${hit.correct ? "right" : "wrong"}. Search from it"
-                  onClick=${() => searchFrom(hit.id)}><${Picture} item=${hit} size=${160} /></button>
+                  onClick=${() => searchFrom(hit.id)}><${Picture} item=${hit} size=${160} /><${Mark} word=${hit.correct ? "right" : "wrong"} /></button>
               </li>`)}
             </ol>
           </div>
@@ -46,7 +46,7 @@ export function Worst() {
         <ul class="confusions">
           ${found.confusions.map((one) => html`<li key=${`${one.label} ${one.taken_for}`}>
             <button class="plain" aria-pressed=${label === one.label} onClick=${() => setLabel(label === one.label ? "" : one.label)}>
-              <span>${one.label}</span> <span aria-label="is confused with">→</span> <span>${one.taken_for}</span> <b>${one.queries}</b>
+              <span>${breakable(one.label)}</span> <span aria-label="is confused with">→</span> <span>${breakable(one.taken_for)}</span> <b>${one.queries}</b>
             </button></li>`)}
         </ul>
       </aside>

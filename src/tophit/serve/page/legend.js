@@ -1,0 +1,57 @@
+// Beside a map: a search for classes by name, and the classes that have a colour. The report uses this too.
+import { html } from "./html.js";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import { colourOf, NO_COLOUR } from "./colours.js";
+
+const MOST_LISTED = 24;
+const MOST_OFFERED = 1000;
+
+/**
+ * The numbers of the classes whose names contain a text, an exact name alone; none for an empty text.
+ * @param {string[]} names
+ * @param {string} text
+ */
+export function classesLike(names, text) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted) return [];
+  const exact = names.findIndex((name) => name === text);
+  return exact >= 0 ? [exact] : names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : []));
+}
+
+/** @param {{names: string[], text: string, onText: (text: string) => void}} props */
+export function ClassSearch({ names, text, onText }) {
+  return html`<label class="class-search">Class <input type="search" value=${text} list="classes" placeholder="part of its name" autocomplete="off"
+      onInput=${(event) => onText(event.target.value)} /></label>
+    <datalist id="classes">${names.slice(0, MOST_OFFERED).map((name) => html`<option key=${name} value=${name} />`)}</datalist>`;
+}
+
+/**
+ * @param {{names: string[], classes: any[], marked: number[], slots: Map<number, number>, text: string, dark: boolean, onText: (text: string) => void}} props
+ * `marked` are the classes that were searched for, `slots` the colours of classes.
+ */
+export function Legend({ names, classes, marked, slots, text, dark, onText }) {
+  const sizes = new Map(classes.map((one) => [one.label, one.size]));
+  const coloured = classes.map((one) => one.label).filter((label) => slots.has(label) && names[label]);
+  const listed = (marked.length ? marked : coloured).slice(0, MOST_LISTED);
+  const more = marked.length - listed.length;
+  const grey = marked.length ? 0 : names.length - coloured.length;
+  return html`<ul class="map-legend" aria-label="Classes">${listed.map((number) => html`<li key=${number}>
+      <button class="plain" title=${names[number]} aria-pressed=${text === names[number]} onClick=${() => onText(text === names[number] ? "" : names[number])}>
+        <span class="swatch" style=${{ background: colourOf(slots.get(number) ?? NO_COLOUR, dark) }}></span>
+        <span class="name">${names[number] || "without a label"}</span> <span class="muted">${(sizes.get(number) ?? 0).toLocaleString("en")}</span></button></li>`)}
+    ${more > 0 && html`<li class="muted small">and ${more.toLocaleString("en")} more</li>`}
+    ${grey > 0 && html`<li class="muted small"><span class="swatch" style=${{ background: colourOf(NO_COLOUR, dark) }}></span> ${grey.toLocaleString("en")} other classes; search for one to colour it</li>`}
+  </ul>`;
+}
+
+/** Whether the page is dark, which may change while it is open. */
+export function useDarkMode() {
+  const mode = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
+  const [dark, setDark] = useState(mode.matches);
+  useEffect(() => {
+    const follow = () => setDark(mode.matches);
+    mode.addEventListener("change", follow);
+    return () => mode.removeEventListener("change", follow);
+  }, []);
+  return dark;
+}
