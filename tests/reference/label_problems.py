@@ -4,7 +4,7 @@ import numpy as np
 
 
 def lying_in_another_class(vectors: np.ndarray, labels: list[str]) -> dict[int, tuple[str, float]]:
-    """Return the reported images with the other class and by how much it is nearer."""
+    """Return the reported images with the other class and how clear that is."""
     count = len(labels)
     own = {}
     for i in range(count):
@@ -25,5 +25,6 @@ def lying_in_another_class(vectors: np.ndarray, labels: list[str]) -> dict[int, 
             continue
         name = max(means, key=lambda each: means[each])
         if means[name] > own[i] and means[name] >= usual[name] and own[i] <= usual[labels[i]]:
-            found[i] = (name, means[name] - own[i])
+            share = sum(labels[j] == name for j in others) / len(others)
+            found[i] = (name, (means[name] - own[i]) / max(1e-6, 1 - own[i]) * share)
     return found

@@ -112,7 +112,10 @@ class Opened:
         self.wrong: list[str] = []
         self.contexts: list[Any] = []
 
-    def __call__(self, path: Path, width: int = 1200, height: int = 900, **options: Any) -> "Page":
+    def __call__(
+        self, path: Path, width: int = 1200, height: int = 900, folded: bool = False, **options: Any
+    ) -> "Page":
+        """Open a report, all of its parts unfolded unless they are to stay ``folded``."""
         context = self.browser.new_context(viewport={"width": width, "height": height}, **options)
         self.contexts.append(context)
         page = context.new_page()
@@ -124,6 +127,8 @@ class Opened:
         )
         page.goto(path.as_uri())
         page.locator("html[data-ready]").wait_for(state="attached")
+        if not folded:
+            page.evaluate("for (const part of document.querySelectorAll('details.part')) part.open = true")
         return page
 
 

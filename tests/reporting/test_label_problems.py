@@ -20,6 +20,7 @@ from tophit.reporting.label_problems import (
     NEARER,
     LabelProblem,
     find_label_problems,
+    find_measured_problems,
     write_label_problems,
 )
 
@@ -49,6 +50,39 @@ def test_a_planted_label_error_is_the_first_found() -> None:
     assert (found[0].kind, found[0].other.label) == (NEARER, "class 2")
     assert found[0].score > 0.3
     assert "class 2" in found[0].advice
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.4, 2.2])
+def test_the_precision_that_is_told_is_not_above_the_one_a_person_would_find(noise: float) -> None:
+    """Errors of our own, which the measurement does not know: as many as it plants."""
+    shares, told = [], []
+    for seed in range(4):
+        vectors, rows = clusters(40, 10, noise, seed=seed)
+        wrong = np.random.default_rng(seed).choice(len(rows), 10, replace=False).tolist()
+        for i in wrong:
+            rows[i] = dataclasses.replace(rows[i], label=f"class {(int(rows[i].label.split()[1]) + 7) % 40}")
+        found, planted = find_measured_problems(vectors, rows)
+        assert planted is not None
+        assert planted.changed == 10
+        suspects = of_kind(found, NEARER)
+        shares.append(np.mean([any(problem.image is rows[i] for i in wrong) for problem in suspects[:10]]))
+        told.append(planted.precision)
+        assert all(problem.precision is not None and 0 <= problem.precision <= 1 for problem in suspects)
+    assert np.mean(told) <= np.mean(shares) + 0.1
+
+
+def test_planted_errors_come_first_among_clear_classes_and_not_among_blurred_ones() -> None:
+    told = [find_measured_problems(*clusters(40, 10, noise, seed=3))[1] for noise in (0.5, 2.2)]
+    precisions = [planted.precision for planted in told if planted is not None]
+    assert precisions[0] > 0.95
+    assert precisions[1] < 0.6
+
+
+def test_too_few_images_are_not_measured() -> None:
+    vectors, rows = clusters(3, 4, 0.3)
+    found, planted = find_measured_problems(vectors, rows)
+    assert planted is None
+    assert all(problem.precision is None for problem in found)
 
 
 def test_classes_that_are_mixed_up_as_a_whole_are_not_label_errors() -> None:

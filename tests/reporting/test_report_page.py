@@ -27,7 +27,8 @@ def names(page: Page) -> list[str]:
 
 def test_the_file_opens_from_the_disk_with_its_pictures_and_asks_no_host(report_page: Path, opened: Opened) -> None:
     page = opened(report_page)  # the fixture fails on any request beyond the file, and on any error of a script
-    expect(page.get_by_role("heading", level=1)).to_contain_text("first run against <b>other")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("of 100 searches have a right first result")
+    expect(page.locator(".kicker")).to_contain_text("first run against <b>other")
     expect(page.locator(".verdict")).to_contain_text("MAP@R is")
     assert page.locator("#galleries .cell img").count() > 50
     page.wait_for_function("() => [...document.images].every((one) => one.complete || one.loading === 'lazy')")
@@ -36,6 +37,18 @@ def test_the_file_opens_from_the_disk_with_its_pictures_and_asks_no_host(report_
     marks = page.locator("#galleries .cell.wrong .mark").all_inner_texts()
     assert set(marks) == {"✗"}
     assert set(page.locator("#galleries .cell.right .mark").all_inner_texts()) == {"✓"}
+
+
+def test_pictures_are_on_the_first_screen_and_the_details_are_folded(report_page: Path, opened: Opened) -> None:
+    page = opened(report_page, folded=True)
+    assert page.locator("#sample .cell img").nth(9).evaluate("one => one.getBoundingClientRect().bottom < innerHeight")
+    assert page.evaluate("document.documentElement.scrollHeight") < 2 * 900
+    assert page.locator("details.part[open]").count() == 0
+    expect(page.locator("#metrics table")).to_be_hidden()
+    page.get_by_role("link", name="Metrics", exact=True).click()
+    expect(page.locator("#metrics table").first).to_be_visible()
+    page.locator("#sample .asked-cell").first.click()
+    expect(page.locator("article.detail")).to_be_visible()
 
 
 def test_the_worst_queries_are_sorted_and_filtered(report_page: Path, opened: Opened) -> None:
@@ -289,7 +302,7 @@ def test_planted_label_problems_are_shown_with_pictures(report_page: Path, opene
         problem = page.locator(".problem", has_text=planted).first
         expect(problem.locator("img")).to_have_count(2)
         expect(problem.locator("img").first).to_be_visible()
-    expect(page.locator("#labels .lead")).to_contain_text("two_label_problems.csv")
+    expect(page.locator("#labels .lead").first).to_contain_text("two_label_problems.csv")
 
 
 def test_local_centres_of_a_proxy_loss_are_shown(single_page: Path, opened: Opened) -> None:

@@ -15,9 +15,10 @@ from tophit.figures import Drawing
 from tophit.figures.galleries import Ranked, gallery_drawing
 from tophit.figures.maps import coordinates, map_drawing
 from tophit.progress import View
+from tophit.reporting.label_precision import Planted
 from tophit.reporting.label_problems import LabelProblem
 from tophit.reporting.local_centres import LocalCentre, centres_drawing
-from tophit.reporting.measured import Measured, metric_rows, verdict
+from tophit.reporting.measured import Measured, headline, metric_rows, verdict
 from tophit.reporting.pictures import Pictures, image_name
 from tophit.reporting.queries import choose_queries, confused_pairs, worst_first
 from tophit.reporting.query_pages import QueryPages, TopK
@@ -68,6 +69,7 @@ def gather(
     differences = _differences(first, other)
     content: dict[str, Any] = {
         "models": [model.name for model in (first, other) if model is not None],
+        "headline": headline(first, background.before, other, differences.get("recall@1")),
         "verdict": verdict(
             first,
             background.metric,
@@ -178,14 +180,24 @@ def drawings_part(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
     return [{"name": one.name, "title": one.title, "caption": one.caption, "svg": one.svg()} for one in drawings]
 
 
-def problems_part(problems: Sequence[LabelProblem], file: str, pictures: Pictures) -> dict[str, Any]:
-    """Return the label problems by kind, each with both pictures."""
+def problems_part(
+    problems: Sequence[LabelProblem], planted: Planted | None, file: str, pictures: Pictures
+) -> dict[str, Any]:
+    """Return the label problems by kind, each with both pictures, and what is known about their precision."""
     kinds: dict[str, list[LabelProblem]] = {}
     for one in problems:
         kinds.setdefault(one.kind, []).append(one)
     return {
         "found": len(problems),
         "file": file,
+        "planted": None
+        if planted is None
+        else {
+            "changed": planted.changed,
+            "times": planted.times,
+            "precision": planted.precision,
+            "recall": planted.recall,
+        },
         "kinds": [
             {
                 "name": kind,
@@ -203,7 +215,7 @@ def _problem(one: LabelProblem, pictures: Pictures) -> dict[str, Any]:
         {"picture": pictures.add(row), "label": row.label, "split": row.split, "file": image_name(row)}
         for row in (one.image, one.other)
     ]
-    return {"images": images, "reason": one.reason, "advice": one.advice}
+    return {"images": images, "reason": one.reason, "advice": one.advice, "precision": one.precision}
 
 
 def page_figures(

@@ -6,7 +6,7 @@ Four kinds are found, the most certain first:
   leak if they are in different splits.
 - ``exact duplicate, different splits``: the same with equal labels in different splits: a test image was trained on.
 - ``near-duplicate, different labels``: two images with a cosine similarity of at least ``near``.
-- ``nearer to another class``: it is inside another class (see ``_nearer_to_another_class``).
+- ``nearer to another class``: it is inside another class (see ``misplaced.nearer_to_another_class``).
 
 ``python -m benchmarks.label_problems`` measures how many planted errors are found.
 """
@@ -26,6 +26,8 @@ from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.nearest import first_items
 from tophit.evaluation.scores import search_task
 from tophit.files import replace_file
+from tophit.reporting.label_precision import Planted, plant_errors
+from tophit.reporting.misplaced import MOST, Misplaced, Neighbours, nearer_to_another_class
 
 EXACT_LABELS = "exact duplicate, different labels"
 EXACT_SPLITS = "exact duplicate, different splits"
@@ -34,22 +36,11 @@ NEARER = "nearer to another class"
 KINDS = (EXACT_LABELS, EXACT_SPLITS, NEAR_LABELS, NEARER)
 COLUMNS = (
     *("kind", "image", "label", "split", "other image", "other label", "other split"),
-    *("score", "reason", "what to do"),
+    *("score", "precision", "reason", "what to do"),
 )
 _NEIGHBOURS = 10  # of each image that are considered
-_COUNTED = 2  # nearest images of a class that define how near the class is
-_BLOCK = 2048  # images judged at a time
-_MOST = 10_000  # problems of a kind found by vectors; a collapsed embedder would report millions
 _RULE = "test images must not be trained on"
 _BYTES = 2**20  # of a file read at a time
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """The k nearest other images of each of N images, best first: row numbers (N, k) and cosine similarities (N, k)."""
-
-    rows: np.ndarray
-    similarity: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -57,7 +48,8 @@ class LabelProblem:
     """An image whose label or split is doubtful, and the other image that shows it.
 
     ``score`` orders the problems of a kind, the most certain first: 1 for exact duplicates, the cosine similarity of
-    near-duplicates, and for ``nearer to another class`` how much higher the mean similarity to that class is.
+    near-duplicates, and for ``nearer to another class`` that of :class:`Misplaced`. ``precision`` is the part of
+    suspects at least as clear as this one that were wrong when wrong labels were planted; None if not measured.
     """
 
     kind: str
@@ -66,6 +58,7 @@ class LabelProblem:
     score: float
     reason: str
     advice: str
+    precision: float | None = None
 
 
 def find_label_problems(
@@ -83,6 +76,33 @@ def find_label_problems(
     as ``nearer to another class``. Beyond the inputs it needs ``memory_budget`` bytes and some hundred bytes per image.
     At most 10,000 near-duplicates and 10,000 images of another class are returned.
     """
+    return _find(vectors, rows, others, near, memory_budget, None)[0]
+
+
+def find_measured_problems(
+    vectors: np.ndarray,
+    rows: Sequence[ImageRow],
+    *,
+    others: Sequence[ImageRow] = (),
+    near: float = 0.98,
+    memory_budget: int = MEMORY_BUDGET,
+    seed: int = 0,
+) -> tuple[list[LabelProblem], Planted | None]:
+    """Return the same, and how many errors that were planted into these labels are found; None if there are too few.
+
+    Each image that is nearer to another class then has a ``precision``.
+    """
+    return _find(vectors, rows, others, near, memory_budget, seed)
+
+
+def _find(
+    vectors: np.ndarray,
+    rows: Sequence[ImageRow],
+    others: Sequence[ImageRow],
+    near: float,
+    memory_budget: int,
+    seed: int | None,
+) -> tuple[list[LabelProblem], Planted | None]:
     vectors = np.asarray(vectors, np.float32)
     if vectors.ndim != 2 or len(vectors) != len(rows):
         raise UsageError(f"Vectors must have the shape ({len(rows)}, d), one per row; they have {vectors.shape}.")
@@ -90,7 +110,7 @@ def find_label_problems(
         raise UsageError(f"near must be a cosine similarity above 0 and at most 1, not {near}.")
     exact = _exact_duplicates([*rows, *others])
     if len(rows) < 2:
-        return exact
+        return exact, None
     names = {label: number for number, label in enumerate(dict.fromkeys(row.label for row in rows))}
     classes = np.asarray([names[row.label] for row in rows])
     count = min(_NEIGHBOURS, len(rows) - 1)
@@ -102,9 +122,10 @@ def find_label_problems(
         if frozenset((id(problem.image), id(problem.other))) not in known
     ]
     doubtful = {id(row) for one in exact if one.kind == EXACT_LABELS for row in (one.image, one.other)}
-    own = _own_similarity(vectors, classes, _COUNTED, memory_budget)
-    inside_another = _nearer_to_another_class(neighbours, own, classes)
-    return [*exact, *pairs, *(_misplaced(one, rows) for one in inside_another if id(rows[one.row]) not in doubtful)]
+    inside_another = nearer_to_another_class(vectors, neighbours, classes, memory_budget)
+    planted = None if seed is None else plant_errors(vectors, neighbours, classes, memory_budget, seed)
+    misplaced = [_misplaced(one, rows, planted) for one in inside_another if id(rows[one.row]) not in doubtful]
+    return [*exact, *pairs, *misplaced], planted
 
 
 def write_label_problems(problems: Iterable[LabelProblem], path: str | Path, root: str | Path | None = None) -> None:
@@ -114,7 +135,13 @@ def write_label_problems(problems: Iterable[LabelProblem], path: str | Path, roo
         writer.writerow(COLUMNS)
         for one in problems:
             image, other = _shown(one.image, root), _shown(one.other, root)
-            writer.writerow([one.kind, *image, *other, f"{one.score:.4f}", one.reason, one.advice])
+            writer.writerow(
+                [one.kind, *image, *other, f"{one.score:.4f}", _percent(one.precision), one.reason, one.advice]
+            )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f}%"
 
 
 def _shown(row: ImageRow, root: str | Path | None) -> tuple[str, str, str]:
@@ -187,7 +214,7 @@ def _near_duplicates(
     other, scores = neighbours.rows[image, place], neighbours.similarity[image, place]
     first, second = np.minimum(image, other), np.maximum(image, other)
     _, once = np.unique(first * len(rows) + second, return_index=True)
-    order = once[np.lexsort((second[once], first[once], -scores[once]))][:_MOST]
+    order = once[np.lexsort((second[once], first[once], -scores[once]))][:MOST]
     return [
         LabelProblem(
             NEAR_LABELS,
@@ -201,89 +228,14 @@ def _near_duplicates(
     ]
 
 
-@dataclass(frozen=True)
-class _Misplaced:
-    """A row inside another class: its nearest row there, its similarity to that class and to its own."""
-
-    row: int
-    nearest: int
-    other: float
-    own: float
-
-
-def _nearer_to_another_class(neighbours: Neighbours, own: np.ndarray, classes: np.ndarray) -> list[_Misplaced]:
-    """Return the images that are inside another class, those that are most clearly nearer to it first.
-
-    The nearness of an image to a class is its mean similarity to its 2 nearest images there (its own class may have
-    only one other). Those of another class must be among its 10 nearest neighbours. An image is reported if
-
-    1. another class is nearer than its own,
-    2. it is at least as near to that class as a quarter of that class's own images are,
-    3. three quarters of its own class's images are at least as near to their class as it is.
-
-    The last two exclude classes that the embedder confuses as a whole, where every image is near to both.
-    An image that is alone in its class is not checked.
-    """
-    usual = _lower_quartiles(own, classes, int(classes.max()) + 1)
-    found: list[_Misplaced] = []
-    for start in range(0, len(classes), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        near, similarity = neighbours.rows[part], neighbours.similarity[part]
-        labels = classes[near]
-        until = np.tril(labels[:, :, None] == labels[:, None, :])  # [i, k, j]: j is of k's class and not after it
-        whole = (until.sum(axis=2) == _COUNTED) & (labels != classes[part, None])
-        means = np.where(whole, (until * similarity[:, None, :]).sum(axis=2) / _COUNTED, -np.inf)
-        best = means.argmax(axis=1)
-        every = np.arange(len(best))
-        other, winner = means[every, best], labels[every, best]
-        mine = own[part]
-        wrong = (other > mine) & (other >= usual[winner]) & (mine <= usual[classes[part]])  # NaN compares as false
-        for i in np.flatnonzero(wrong):
-            nearest = near[i, np.argmax(labels[i] == winner[i])]
-            found.append(_Misplaced(start + int(i), int(nearest), float(other[i]), float(mine[i])))
-    return sorted(found, key=lambda one: (one.own - one.other, one.row))[:_MOST]
-
-
-def _own_similarity(vectors: np.ndarray, classes: np.ndarray, count: int, memory_budget: int) -> np.ndarray:
-    """Return each image's mean similarity (N,) to the ``count`` nearest others of its class (fewer if it is small).
-
-    It is NaN for an image that is alone in its class. ``classes`` (N,) are integers from 0.
-    """
-    found = np.full(len(vectors), np.nan, np.float32)
-    order = np.argsort(classes, kind="stable")
-    for members in np.split(order, np.flatnonzero(np.diff(classes[order])) + 1):
-        others = min(count, len(members) - 1)
-        if others == 0:
-            continue
-        own = vectors[members]
-        step = max(1, memory_budget // (4 * own.itemsize * len(members)))
-        for start in range(0, len(members), step):
-            scores = own[start : start + step] @ own.T
-            inside = np.arange(len(scores))
-            scores[inside, start + inside] = -np.inf
-            best = -np.partition(-scores, others - 1, axis=1)[:, :others]
-            found[members[start : start + step]] = best.mean(axis=1)
-    return found
-
-
-def _lower_quartiles(values: np.ndarray, classes: np.ndarray, count: int) -> np.ndarray:
-    """Return the lower quartile (count,) of each class's values without NaN; NaN for a class without values."""
-    found = np.full(count, np.nan)
-    order = np.argsort(classes, kind="stable")
-    for members in np.split(order, np.flatnonzero(np.diff(classes[order])) + 1):
-        known = values[members][~np.isnan(values[members])]
-        if len(known):
-            found[classes[members[0]]] = np.quantile(known, 0.25)
-    return found
-
-
-def _misplaced(one: _Misplaced, rows: Sequence[ImageRow]) -> LabelProblem:
+def _misplaced(one: Misplaced, rows: Sequence[ImageRow], planted: Planted | None) -> LabelProblem:
     image, other = rows[one.row], rows[one.nearest]
     return LabelProblem(
         NEARER,
         image,
         other,
-        one.other - one.own,
+        one.score,
         f"Mean similarity to the nearest images of '{other.label}': {one.other:.3f}, of its own class: {one.own:.3f}",
         f"Look at it: if it shows '{other.label}', change its label",
+        None if planted is None else planted.precision_of(one.score),
     )

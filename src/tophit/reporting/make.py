@@ -23,7 +23,8 @@ from tophit.models import load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.reporting.content import Background, drawings_part, gather, page_figures, problems_part
-from tophit.reporting.label_problems import LabelProblem, find_label_problems, write_label_problems
+from tophit.reporting.label_precision import Planted
+from tophit.reporting.label_problems import LabelProblem, find_measured_problems, write_label_problems
 from tophit.reporting.local_centres import LocalCentre, centres_part, local_centres
 from tophit.reporting.measured import Measured, measure_models
 from tophit.reporting.page import write_page
@@ -101,12 +102,12 @@ def make_report(
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
     drawings = _drawings(folder, first, other, view)
     centres = _centres(folder, data, view)
-    problems = _problems(first, manifest, memory_budget, view)
+    problems, planted = _problems(first, manifest, memory_budget, view)
     listed = path.with_name(f"{path.stem}_label_problems.csv")
     content |= {
         "notes": _notes(first, result, len(part) - len(first.rows), against),
         "drawings": drawings_part(drawings),
-        "problems": problems_part(problems, listed.name, pictures),
+        "problems": problems_part(problems, planted, listed.name, pictures),
         "centres": None if centres is None else centres_part(centres, pictures),
         "test_sets": named_set_metrics(first.vectors, first.rows, recipe.evaluation.protocol, recipe.seed),
         "protocol": recipe.evaluation.protocol,
@@ -119,7 +120,7 @@ def make_report(
         write_page(path, content, thumbnails)
     write_label_problems(problems, listed)
     written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
-    return Written(path, content["verdict"], listed, written)
+    return Written(path, f"{content['headline']} {content['verdict']}", listed, written)
 
 
 def _paper(result: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -137,10 +138,12 @@ def _drawings(folder: Path, first: Measured, other: Measured | None, view: View)
     return [*run_drawings(folder), *pair_drawings(models)]
 
 
-def _problems(first: Measured, manifest: Manifest, memory_budget: int, view: View) -> list[LabelProblem]:
+def _problems(
+    first: Measured, manifest: Manifest, memory_budget: int, view: View
+) -> tuple[list[LabelProblem], Planted | None]:
     view.note("Looking for label problems ...")
     others = [row for row in manifest if row.split != "test"]
-    return find_label_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
+    return find_measured_problems(first.vectors, first.rows, others=others, memory_budget=memory_budget)
 
 
 def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | None:

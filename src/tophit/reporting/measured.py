@@ -63,6 +63,34 @@ def measure_models(
     return first, None if second is None or names[1] is None else measured(names[1], rows, second, metrics)
 
 
+def headline(
+    first: Measured,
+    before: Mapping[str, float],
+    other: Measured | None = None,
+    difference: PairedDifference | None = None,
+) -> str:
+    """Return the sentence to repeat: how often the first result is right, in terms of a page of results.
+
+    ``difference`` is that of recall@1.
+    """
+    wide = max((k for k in (5, 8, 10) if f"recall@{k}" in first.metrics), default=None)
+    sentence = f"{_of_hundred(first.metrics['recall@1'])} of 100 searches have a right first result"
+    if wide is not None:
+        sentence += f", and {_of_hundred(first.metrics[f'recall@{wide}'])} have one among the first {wide}"
+    if "recall@1" in before and other is None:
+        sentence += f"; before training the first was right for {_of_hundred(before['recall@1'])}"
+    if other is None or difference is None:
+        return f"{sentence}."
+    theirs = f"{_of_hundred(other.metrics['recall@1'])} with {other.name}"
+    sure = not (difference.low <= 0 <= difference.high or difference.p_permutation >= 0.05)
+    return f"{sentence}; {theirs}, {'more than chance explains' if sure else 'which may be chance'}."
+
+
+def _of_hundred(share: float) -> str:
+    """Return a share as a whole number of a hundred, but never all or none unless it is."""
+    return f"{min(99, max(1, round(100 * share))) if 0 < share < 1 else round(100 * share)}"
+
+
 def verdict(
     first: Measured,
     metric: str,
@@ -71,7 +99,7 @@ def verdict(
     other: Measured | None = None,
     difference: PairedDifference | None = None,
 ) -> str:
-    """Return the first sentence of a report: the metric, the backbone before training if known, the other model."""
+    """Return the exact sentence of a report: the metric, the backbone before training if known, the other model."""
     classes = len(set(first.query_labels.tolist()))
     sentence = f"{metric} is {_with_interval(first.metrics[metric], first.metrics.intervals.get(metric))} "
     sentence += f"on {counted(len(first.search.query), 'query')} of {counted(classes, 'class')}"

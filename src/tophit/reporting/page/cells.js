@@ -1,6 +1,7 @@
 // Pictures: a result in its green or red frame, a query, and a row of both as in figures of papers.
 import { html } from "./html.js";
 import { labelOf, nameOf, opened, source } from "./data.js";
+import { openPart } from "./part.js";
 
 /** @param {{number: number, alt?: string, lazy?: boolean}} props */
 export function Picture({ number, alt = "", lazy = false }) {
@@ -40,7 +41,7 @@ export function Results({ side, label }) {
 /** Open a query in the list of queries and go there. */
 export function openQuery(place) {
   opened.value = place;
-  document.getElementById("queries").scrollIntoView();
+  openPart("queries");
   requestAnimationFrame(() => document.querySelector(".detail h3")?.focus({ preventScroll: true }));
 }
 

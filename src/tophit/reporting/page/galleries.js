@@ -2,6 +2,7 @@
 import { html } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { GalleryRow, openQuery, Picture, Plain } from "./cells.js";
+import { Part } from "./part.js";
 
 const GALLERIES = [
   ["best", "Best queries", "Highest average precision, one per class; of equals those with more to find."],
@@ -10,8 +11,7 @@ const GALLERIES = [
 ];
 
 export function Galleries() {
-  return html`<section class="part" id="galleries">
-    <h2>Galleries</h2>
+  return html`<${Part} id="galleries" title="Galleries" brief="the best, the worst and random queries with their results">
     <p class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span>
       <span class="muted">Below each image: rank, cosine similarity, class.${content.models.length > 1 ? ` Results of ${content.models[0]}.` : ""}</span></p>
     ${GALLERIES.map(([name, title, text]) => html`<div class="gallery" key=${name}>
@@ -21,20 +21,20 @@ export function Galleries() {
         return html`<${GalleryRow} key=${place} query=${query} place=${place} facts="AP ${percent(query.sides[0].precision)}" />`;
       })}</ul>
     </div>`)}
-  </section>`;
+  <//>`;
 }
 
 export function Pairs() {
   const { pairs } = content;
-  return html`<section class="part" id="confused">
-    <h2>Confused classes</h2>
+  const [most] = pairs;
+  return html`<${Part} id="confused" title="Confused classes" brief=${most ? `most often ${most.classes[0].label} and ${most.classes[1].label}, ${most.counts[0] + most.counts[1]} times` : "none"}>
     <p class="lead">${pairs.length ? "Pairs of classes whose queries most often have an image of the other class as the nearest result. Confused images come first." : "No query has an image of another class as its nearest result."}</p>
     <ul class="pairs">${pairs.map(({ classes: [one, two], counts }) => html`<li class="pair" key=${`${one.label} ${two.label}`}>
       <p class="pair-facts"><b>${counts[0]}</b> × ${one.label} → ${two.label}${counts[1] ? html` · <b>${counts[1]}</b> × ${two.label} → ${one.label}` : ""}</p>
       <div class="sides">${[one, two].map((side) => html`<div key=${side.label}><h3 title=${side.label}>${side.label}</h3>
         <ul class="cells small-cells">${side.items.map((number) => html`<${Plain} key=${number} number=${number} />`)}</ul></div>`)}</div>
     </li>`)}</ul>
-  </section>`;
+  <//>`;
 }
 
 const IN_SIGHT = 8; // rows of a table that are visible without scrolling
@@ -57,8 +57,7 @@ export function WonAndLost() {
   if (!turned) return null;
   const total = turned.won + turned.lost + turned.equal;
   const { difference } = turned;
-  return html`<section class="part" id="won">
-    <h2>Better and worse queries</h2>
+  return html`<${Part} id="won" title="Better and worse queries" brief="${count(turned.won)} better, ${count(turned.lost)} worse than ${models[1]}">
     <p class="lead">By average precision ${models[0]} answers <b class="up">${plural(turned.won, "query", "queries")}</b> better than ${models[1]} and
       ${" "}<b class="down">${count(turned.lost)}</b> worse; ${count(turned.equal)} are equal.
       ${difference && html` The mean changes by <b>${points(difference.mean)}</b> points (95% interval ${points(difference.low)} to ${points(difference.high)}, paired, over classes).`}</p>
@@ -67,5 +66,5 @@ export function WonAndLost() {
       <${Turned} title="Better, largest gain in average precision first" places=${turned.most_won} of=${turned.won} name="up" />
       <${Turned} title="Worse, largest loss of average precision first" places=${turned.most_lost} of=${turned.lost} name="down" />
     </div>
-  </section>`;
+  <//>`;
 }

@@ -7,6 +7,7 @@ import { bytes, content, count, labelOf, plural } from "./data.js";
 import { Picture } from "./cells.js";
 import { chooseColoured, classesOf, slotsOf } from "./colours.js";
 import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
+import { Part } from "./part.js";
 import { createScatter } from "./scatter.js";
 
 const { map } = content;
@@ -70,8 +71,7 @@ export function EmbeddingMap() {
     clearLasso();
   };
   const onKey = (event) => event.key === "Escape" && mark("");
-  return html`<section class="part map" id="map" onKeyDown=${onKey}>
-    <h2>Map</h2>
+  return html`<${Part} id="map" title="Map" kind="map" onKeyDown=${onKey} brief="${plural(labels.length, "image")} of ${plural(map.names.length, "class", "classes")} as points">
     <p class="lead">Every point is an image; points that are close look alike to the model (${map.method}${content.models.length > 1 ? `, ${content.models[0]}` : ""}).
       ${map.method === "t-SNE" ? " Only closeness has a meaning; the sizes of groups and the gaps between them do not." : ""}</p>
     <div class="controls"><${ClassSearch} names=${map.names} text=${text} onText=${mark} />
@@ -91,5 +91,5 @@ export function EmbeddingMap() {
     <${Legend} names=${map.names} classes=${classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} />
     ${inside?.length > 0 && html`<ul class="cells small-cells inside">${inside.slice(0, 60).map((row) => html`<li class="cell plain" key=${row} title=${labelOf(shown[row])}>
       <div class="frame"><${Picture} number=${shown[row]} alt=${labelOf(shown[row])} /></div></li>`)}</ul>`}
-  </section>`;
+  <//>`;
 }

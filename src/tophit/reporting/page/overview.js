@@ -1,8 +1,10 @@
 // The verdict, the metrics with their intervals, the drawings.
 import { html } from "./html.js";
-import { bounds, content, count, percent, plural, points, verdictOn } from "./data.js";
+import { GalleryRow } from "./cells.js";
+import { bounds, content, count, hasPictures, percent, plural, points, verdictOn } from "./data.js";
+import { Part } from "./part.js";
 
-const SHOWN = ["recall@1", "precision@5", "MAP@R", "ndcg@8"];
+const SAMPLED = 3; // random searches on the first screen
 
 /** A value and its interval on a scale from 0 to 100 %; `kind` colours it. */
 function Range({ value, interval, kind = "" }) {
@@ -14,24 +16,47 @@ function Range({ value, interval, kind = "" }) {
   </span>`;
 }
 
+/** What the metrics of the first screen mean. */
+const MEANING = {
+  "recall@1": "the first result is right",
+  "precision@5": "of the first 5 results are right",
+};
+const meaning = (name) => MEANING[name] ?? (name.startsWith("recall@") ? `a right one is among the first ${name.slice(7)}` : "");
+
 function Fact({ row }) {
   const half = row.interval ? `±${(50 * (row.interval[1] - row.interval[0])).toFixed(1)}` : "";
   return html`<div class="fact big">
-    <b>${percent(row.value)}<small>${half}</small></b><span>${row.name}${row.name === content.metric && html` <em>selected the epoch</em>`}</span>
+    <b>${percent(row.value)}<small>${half}</small></b><span>${meaning(row.name)} <em>${row.name}</em></span>
     <${Range} ...${row} />
     ${row.difference != null && html`<span class="badge ${verdictOn(row)}">${points(row.difference)} points</span>`}
   </div>`;
 }
 
+/** Some random searches: what a person sees who uses the model. */
+function Sample() {
+  const places = content.galleries.random.slice(0, SAMPLED);
+  if (!places.length || !hasPictures) return null;
+  return html`<div class="sample" id="sample">
+    <h2>Random searches <span class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span></span></h2>
+    <ul>${places.map((place) => {
+      const query = content.queries[place];
+      const shown = Math.min(10, query.sides[0].items.length);
+      const right = query.sides[0].right.slice(0, shown).filter(Boolean).length;
+      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${shown} right`} />`;
+    })}</ul></div>`;
+}
+
 export function Hero() {
-  const { models, verdict, metrics, counts, notes } = content;
-  const shown = [...new Set([content.metric, ...SHOWN])].map((name) => metrics.find((row) => row.name === name)).filter(Boolean);
+  const { models, headline, verdict, metrics, counts, notes } = content;
+  const wide = metrics.map((row) => row.name).filter((name) => /^recall@\d+$/.test(name) && Number(name.slice(7)) <= 10).at(-1);
+  const shown = [...new Set(["recall@1", wide, "precision@5"])].map((name) => metrics.find((row) => row.name === name)).filter(Boolean);
   return html`<section class="hero" aria-label="Verdict">
-    <p class="kicker">Report</p>
-    <h1>${models[0]}${models[1] && html` <span>against</span> ${models[1]}`}</h1>
-    <p class="verdict">${verdict}</p>
+    <p class="kicker">${models[0]}${models[1] && html` <span>against</span> ${models[1]}`}</p>
+    <h1>${headline}</h1>
     <div class="facts-row">${shown.map((row) => html`<${Fact} key=${row.name} row=${row} />`)}</div>
-    <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")}, the test split${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes.</p>
+    <${Sample} />
+    <p class="verdict">${verdict}</p>
+    <p class="muted small">${plural(counts.queries, "query", "queries")} on ${plural(counts.gallery, "image")} of ${plural(counts.classes, "class", "classes")}, the test split${counts.skipped ? html`; ${count(counts.skipped)} without a right answer are left out` : ""}. Intervals: 95%, by bootstrap over classes. ${content.metric} selected the epoch.</p>
     ${notes.map((note) => html`<p class="note">${note}</p>`)}
   </section>`;
 }
@@ -39,8 +64,7 @@ export function Hero() {
 export function Metrics() {
   const { counts, metrics, models, paper, protocol, test_sets: sets } = content;
   const two = models.length > 1;
-  return html`<section class="part" id="metrics">
-    <h2>Metrics</h2>
+  return html`<${Part} id="metrics" title="Metrics" brief="${plural(metrics.length, "metric")} with 95% intervals${two ? ", and the differences" : ""}">
     <div class="scroll"><table class="metrics">
       <caption>${two ? `Both models on the same queries, in percent; the difference is ${models[0]} minus ${models[1]}, with its paired interval.` : "Means over the queries, in percent, with 95% intervals over classes."}</caption>
       <thead><tr><th scope="col">metric</th><th scope="col" class="n">${two ? models[0] : "value"}</th>
@@ -64,16 +88,15 @@ export function Metrics() {
       <tbody>${Object.entries(paper.metrics).map(([name, found]) => html`<tr key=${name}><th scope="row">${name}</th>
         <td class="n">${found.ours?.toFixed(name.startsWith("dists@") ? 3 : 2) ?? "–"}</td><td class="n">${found.paper}</td></tr>`)}</tbody></table></div>`}
     ${paper?.set_up && html`<p class="muted small under-table">${paper.set_up}.</p>`}
-  </section>`;
+  <//>`;
 }
 
 export function Drawings() {
   const { drawings } = content;
   if (!drawings?.length) return null;
-  return html`<section class="part" id="curves">
-    <h2>Curves</h2>
+  return html`<${Part} id="curves" title="Curves" brief=${drawings.map((one) => one.title.toLowerCase()).join(", ")}>
     <div class="drawings">${drawings.map((one) => html`<figure key=${one.name} id="drawing-${one.name}">
       <h3>${one.title}</h3><div class="drawn" dangerouslySetInnerHTML=${{ __html: one.svg }}></div><figcaption>${one.caption}</figcaption>
     </figure>`)}</div>
-  </section>`;
+  <//>`;
 }

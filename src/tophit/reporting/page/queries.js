@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { content, count, labelOf, opened, percent, plural, points } from "./data.js";
 import { GalleryRow, Picture } from "./cells.js";
 import { Detail } from "./detail.js";
+import { Part } from "./part.js";
 
 const PRINTED = 12;
 const two = content.models.length > 1;
@@ -80,8 +81,7 @@ export function Queries() {
   const hardest = content.worst.length;
   const { queries, skipped } = content.counts;
   const all = hardest === queries - skipped;
-  return html`<section class="part" id="queries" onKeyDown=${onKey}>
-    <h2>The worst queries</h2>
+  return html`<${Part} id="queries" title="The worst queries" onKeyDown=${onKey} brief="${plural(held.length, "query", "queries")}: what each found instead">
     <p class="lead">${all ? `All ${plural(hardest, "query", "queries")}${skipped ? " with a right answer" : ""}, lowest average precision first` : `The ${plural(hardest, "query", "queries")} with the lowest average precision of ${count(queries)}`}${two && !all ? `, and those that changed most against ${content.models[1]}` : ""}.
       <span class="screen"> The arrow (→) points to the class of the nearest wrong result; “all right” means that no listed result is wrong. Arrow keys move through the list, Escape closes a query.</span></p>
     <div class="controls" role="search" aria-label="Queries">
@@ -101,5 +101,5 @@ export function Queries() {
       const query = content.queries[place];
       return html`<${GalleryRow} key=${place} query=${query} place=${place} facts="AP ${percent(query.sides[0].precision)}" />`;
     })}</ul>
-  </section>`;
+  <//>`;
 }

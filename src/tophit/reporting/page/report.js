@@ -6,6 +6,7 @@ import { content, hasPictures } from "./data.js";
 import { Drawings, Hero, Metrics } from "./overview.js";
 import { Galleries, Pairs, WonAndLost } from "./galleries.js";
 import { EmbeddingMap } from "./map.js";
+import { openPart } from "./part.js";
 import { Queries } from "./queries.js";
 import { Centres, Problems, Recipe } from "./more.js";
 
@@ -23,9 +24,9 @@ const PARTS = [
 ].filter(([, , ...there]) => there.every(Boolean));
 
 function Report() {
-  return html`<a class="skip" href="#metrics">To the metrics</a>
+  return html`<a class="skip" href="#metrics" onClick=${() => openPart("metrics")}>To the metrics</a>
     <header class="report-bar"><a class="brand" href="#report"><svg viewBox="0 0 32 32" width="26" height="26" aria-hidden="true"><rect width="32" height="32" rx="8" fill="#4f46e5"/><rect x="7" y="7" width="8" height="8" rx="2" fill="#fff"/><rect x="17" y="7" width="8" height="8" rx="2" fill="#fff" opacity=".55"/><rect x="7" y="17" width="8" height="8" rx="2" fill="#fff" opacity=".55"/><circle cx="20.5" cy="20.5" r="3.6" fill="none" stroke="#fff" stroke-width="2"/><path d="m23.3 23.3 2.6 2.6" stroke="#fff" stroke-width="2" stroke-linecap="round"/></svg><span>Tophit</span></a>
-      <nav aria-label="Parts of the report">${PARTS.map(([id, name]) => html`<a key=${id} href="#${id}">${name}</a>`)}</nav></header>
+      <nav aria-label="Parts of the report">${PARTS.map(([id, name]) => html`<a key=${id} href="#${id}" onClick=${() => openPart(id)}>${name}</a>`)}</nav></header>
     <main class="report" tabindex="-1">
       <${Hero} /><${Metrics} /><${Drawings} /><${Galleries} /><${Pairs} /><${WonAndLost} /><${EmbeddingMap} /><${Queries} /><${Problems} /><${Centres} /><${Recipe} />
     </main>`;
@@ -33,6 +34,8 @@ function Report() {
 
 document.getElementById("report").classList.toggle("without-pictures", !hasPictures);
 render(html`<${Report} />`, document.getElementById("report"));
+
+if (location.hash) openPart(decodeURIComponent(location.hash.slice(1)));
 
 // Nothing can be opened on paper, so everything is open.
 let folded = [];
