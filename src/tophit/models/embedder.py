@@ -29,6 +29,7 @@ from tophit.progress import Progress
 
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
 _FORMAT = 1
+Trained = Literal["nothing", "head", "last", "all"]
 _ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # defaults if absent
 
 
@@ -53,7 +54,7 @@ class Embedder(nn.Module):
         backbone: Backbone,
         architecture: dict[str, Any],
         preprocessing: Preprocessing,
-        trained: Literal["nothing", "head", "last", "all"] = "nothing",
+        trained: Trained = "nothing",
     ) -> None:
         super().__init__()
         full = _ADDED | architecture
@@ -66,7 +67,7 @@ class Embedder(nn.Module):
         self.head = _build_head(backbone.channels, full["dim"], full["layer_norm"])
         self.architecture = architecture
         self.preprocessing = preprocessing
-        self.trained = trained
+        self.trained: Trained = trained
         self.folder: Path | None = None  # where it was loaded from
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # twice as fast as the default on CPUs
 
