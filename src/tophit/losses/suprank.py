@@ -8,7 +8,7 @@ from tophit.options import AtLeastZero, Count, Doc, OnUnitVectors, Positive
 from tophit.registry import register
 
 
-@register("loss", "suprank", called=("sup-ndcg", "sup-recall"))
+@register("loss", "suprank", called=("sup-ndcg",))
 class SupRankLoss(RoadmapLoss):
     """SupRank (Ramzi et al., "Optimization of Rank Losses for Image Retrieval", 2023): a bound of a chosen measure.
 
