@@ -38,7 +38,8 @@ T = TypeVar("T")
 clock: Callable[[], float] = time.perf_counter
 """What measures; on a busy machine the benchmark of plans replaces it by the processor's time."""
 _SECONDS = 1.0  # measured of each kind of work, if that is more than one repetition
-_IMAGES = 16  # in a measured step of the network
+_IMAGES, _MORE_IMAGES = 16, 64  # in a measured step of the network; more where the few are quick, as in a real batch
+_QUICK = 0.5  # seconds
 _FEATURE_IMAGES = 128
 _MOST_RANKED = 2000  # vectors in a measured evaluation; beyond, its time grows with the square of the number
 _POOL = 4096  # random features that stand for the training images'
@@ -215,19 +216,26 @@ def _start_seconds(recipe: Recipe, embedder: Embedder, images: int, keeps: bool)
 
 
 def _network_seconds(recipe: Recipe, embedder: Embedder, rows: RunRows) -> _Network:
-    """Measure reading and passing a few training images."""
+    """Measure reading and passing a few training images; more if that is quick: several cores share a large batch."""
+    prepare_learning(recipe, embedder)
+    learning = Learning(recipe, embedder)
+    learning.begin_epoch(recipe.schedule.epochs + len(learning.stages) * (recipe.schedule.unfreeze_epochs or 1))
+    found = _passes_of(_IMAGES, recipe, embedder, rows, learning.frozen)
+    if _IMAGES * found.learn > _QUICK:
+        return found
+    return _passes_of(_MORE_IMAGES, recipe, embedder, rows, learning.frozen)
+
+
+def _passes_of(most: int, recipe: Recipe, embedder: Embedder, rows: RunRows, frozen: int) -> _Network:
+    """Measure reading and passing up to ``most`` training images."""
     dataset = ImageDataset(
         rows.train.rows, embedder.preprocessing, Augmentation(recipe.seed, **recipe.augment.of_views())
     )
-    count = min(_IMAGES, len(rows.train), recipe.batches.chunk or _IMAGES)
+    count = min(most, len(rows.train), recipe.batches.chunk or most)
     chosen = np.linspace(0, len(rows.train) - 1, count).astype(int).tolist()
     _timed(lambda: dataset[(0, chosen[0])])
     batch, reading = _timed(lambda: normalised(collate([dataset[(0, i)] for i in chosen]), embedder.preprocessing))
     images = batch.images.to(embedder.device)
-    prepare_learning(recipe, embedder)
-    learning = Learning(recipe, embedder)
-    learning.begin_epoch(recipe.schedule.epochs + len(learning.stages) * (recipe.schedule.unfreeze_epochs or 1))
-    frozen = learning.frozen
     with torch.no_grad():
         inputs = images
         began = clock()
@@ -252,7 +260,7 @@ def _network_seconds(recipe: Recipe, embedder: Embedder, rows: RunRows) -> _Netw
 
     (kept, seconds) = _timed(learn)
     weights = [each for each in embedder.backbone.parameters() if each.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=0.0, fused=True)
     optimizer.step()
     _, updating = _timed(optimizer.step)
     whole = before_cut + forward
