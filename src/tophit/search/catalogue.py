@@ -87,7 +87,7 @@ class Catalogue:
         """Return the k nearest items of each image, best first."""
         if isinstance(images, str | Path):
             raise UsageError(f"search takes a list of images: write [{images!r}].")
-        query = Query(images, k=k, where=where, rerank=rerank, group_by=group_by)
+        query = Query[Example](images, k=k, where=where, rerank=rerank, group_by=group_by)
         return self.answer(query) if len(images) else []
 
     def search_ids(
@@ -99,7 +99,7 @@ class Catalogue:
         group_by: str | None = None,
     ) -> list[list[Hit]]:
         """Return the items nearest to each of some items; none finds itself."""
-        query = Query([ItemId(each) for each in ids], k=k, where=where, rerank=rerank, group_by=group_by)
+        query = Query[Example]([ItemId(each) for each in ids], k=k, where=where, rerank=rerank, group_by=group_by)
         return self.answer(query) if ids else []
 
     def search_box(

@@ -43,8 +43,8 @@ def _answer(hits: Sequence[Hit], with_others: bool) -> dict[str, Any]:
         if isinstance(hits, GroupedHits):
             plain["others"] = [_plain(other) for other in hit.others] if with_others else len(hit.others)
         results.append(plain)
-    early = isinstance(hits, GroupedHits) and hits.stopped_at is not None
-    return {"results": results, **({"stopped_at": hits.stopped_at} if early else {})}
+    early = hits.stopped_at if isinstance(hits, GroupedHits) else None
+    return {"results": results, **({} if early is None else {"stopped_at": early})}
 
 
 def _plain(hit: Hit) -> dict[str, Any]:
