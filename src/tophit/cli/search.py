@@ -97,6 +97,8 @@ def index(
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)
         view.note(f"{written} vectors written.")
     else:
+        if part.left_out:
+            view.note(part.left_out)
         embedder = load(run) if dim is None else load(run).shortened(dim)
         catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():

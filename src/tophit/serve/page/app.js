@@ -64,7 +64,7 @@ function Query() {
       </div>
     </div>`}
     <label class="drop ${hasQuery(search.value) ? "slim" : ""}">
-      <input type="file" accept="image/jpeg,image/png,image/webp" multiple onChange=${pick} id="pick" />
+      <input type="file" accept="image/*,.heic,.heif,.avif" multiple onChange=${pick} id="pick" />
       <strong>${hasQuery(search.value) ? "Another picture" : "Drop a picture here"}</strong>
       <span class="muted">or paste it, or click to choose one</span>
     </label>

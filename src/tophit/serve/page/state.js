@@ -175,7 +175,7 @@ function summary(found) {
 /** @param {File[]} files */
 export async function searchFiles(files) {
   const pictures = files.filter((file) => file.type.startsWith("image/") || !file.type);
-  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG or WebP."));
+  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG, WebP, or another kind of image file."));
   busy.value = true;
   try {
     const found = await postFiles(pictures, { k: 1, together: false });
