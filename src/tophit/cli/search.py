@@ -245,10 +245,14 @@ def _draw(
     rows = [
         (
             SheetCell(picture or Path(hits[0].metadata["path"]), Path(title).name),
-            [SheetCell(Path(hit.metadata["path"]), f"{hit.metadata['label']}\n{hit.score:.3f}") for hit in hits],
+            [
+                SheetCell(Path(hit.metadata["path"]), f"{hit.metadata.get('label', '')}\n{hit.score:.3f}")
+                for hit in hits
+            ],
         )
         for title, picture, hits in zip(titles, pictures, found, strict=True)
         if hits
     ]
-    contact_sheet(rows, sheet)
+    if note := contact_sheet(rows, sheet):
+        errors.print(note, highlight=False, markup=False, soft_wrap=True)
     errors.print(f"Results drawn into {sheet}", highlight=False, soft_wrap=True)
