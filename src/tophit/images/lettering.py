@@ -1,7 +1,7 @@
 """Text on pictures in any script: a font that comes with the package, and for what it lacks the system's fonts.
 
 ``fonts/DejaVuSans.ttf`` has Latin with all accents, Greek and Cyrillic (its licence is beside it). It was cut from
-Debian's fonts-dejavu-core 2.37 with ``pyftsubset --no-hinting``.
+Debian's fonts-dejavu-core 2.37 with ``pyftsubset --no-hinting --notdef-outline``.
 """
 
 import os
