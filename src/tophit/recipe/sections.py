@@ -116,9 +116,10 @@ class Embedder(Section):
         description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth, "
         ".caffemodel, model.json of TensorFlow.js).",
     )
-    pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
+    pooling: Literal["average", "max", "rmac", "gem", "cls", "joint"] = Field(
         default="average",
-        description="From a feature map to one vector; cls takes a transformer's class token.",
+        description="From a feature map to one vector; cls takes a transformer's class token, joint the space that a "
+        "model's text tower shares (hf/ models of the CLIP and SigLIP families), so that words can be searched for.",
     )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
     learn_p: bool = Field(default=False, description="Learn p too, at the head's rate (for gem; not for 'head').")

@@ -150,7 +150,7 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
         memory=_memory(recipe),
         classes=source.classes,
         dim=embedder.dim,
-        channels=embedder.backbone.channels,
+        channels=embedder.channels,
         device=embedder.device,
         stepper=stepper,
     )
