@@ -118,7 +118,8 @@ def index(
     "tophit search mine.index photo.jpg --box 40,20,300,280 --where label=cat --where 'price<10' · "
     "tophit search mine.index --like a.png --like b.png --unlike c.png · "
     "tophit search mine.index query.png --rerank k-reciprocal · "
-    "tophit search mine.index query.png --group-by sku --csv"
+    "tophit search mine.index query.png --group-by sku --csv · "
+    "tophit search clip.index --text 'red mug with a handle'"
 )
 def search(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
@@ -133,6 +134,12 @@ def search(
     unlike: Annotated[
         list[str] | None, typer.Option("--unlike", help="Less like this: an id or an image (repeatable).")
     ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Search by words, alone or mixed with images; for CLIP and SigLIP.")
+    ] = None,
+    text_weight: Annotated[
+        float, typer.Option("--text-weight", min=0, max=1, help="How much words weigh beside images.")
+    ] = 0.5,
     together: Annotated[bool, typer.Option("--together", help="All images and ids as one query.")] = False,
     where: WhereOption = None,
     rerank: Annotated[
@@ -178,19 +185,25 @@ def search(
             where=conditions,
             rerank=steps,
             group_by=group_by,
+            text=text,
+            text_weight=text_weight,
         )
-        found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+        found = catalogue.answer(query, Wording("--", "images, --id, --text", "one image and no --id"))
         if conditions and not any(found) and not catalogue.index.count(conditions):
             from tophit.search.field_values import why_nothing
 
             errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     if query.is_combined:
-        wanted = [*map(str, images), *names, *(like or ())]
+        wanted = [*map(str, images), *names, *(like or ()), *([text] if text is not None else ())]
         titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]
         pictures = [next((each for each in (*images, *liked) if isinstance(each, Path)), None)]
     else:
         titles = [*(f"{image} ({_box_text(crop)})" if crop else str(image) for image in images), *names]
         pictures = [*images, *(None for _ in names)]
+        if text is not None and not titles:
+            titles, pictures = [text], [None]
+        elif text is not None:
+            titles = [f"{title} and {text}" for title in titles]
     if as_json:
         print(json.dumps(results_as_json(titles, found, others), indent=2, ensure_ascii=False))
     elif as_csv:

@@ -141,5 +141,6 @@ class AboutAnswer(Envelope):
     against: str | None
     run: dict[str, Any] | None
     writable: bool
+    words: bool = Field(description="Whether text can be searched for: the model has a text tower.")
     fields: list[dict[str, Any]]
     limits: dict[str, float]

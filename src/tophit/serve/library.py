@@ -281,6 +281,7 @@ class Library:
             "against": self.second.name if self.second else None,
             "run": self.run,
             "writable": self.config.writable,
+            "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }
