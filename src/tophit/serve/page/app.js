@@ -14,6 +14,7 @@ import { Picture } from "./picture.js";
 import { GroupBy } from "./groups.js";
 import { EmbeddingMap } from "./map.js";
 import * as state from "./state.js";
+import { Words } from "./words.js";
 import { Worst } from "./worst.js";
 
 const { about, answer, busy, change, hasQuery, needsToken, notice, sample, search } = state;
@@ -64,6 +65,7 @@ function Query() {
           <button class="link" onClick=${state.startOver}>Start over</button></p>
       </div>
     </div>`}
+    <${Words} />
     <label class="drop ${hasQuery(search.value) ? "slim" : ""}">
       <input type="file" accept="image/*,.heic,.heif,.avif" multiple onChange=${pick} id="pick" />
       <strong>${hasQuery(search.value) ? "Another picture" : "Drop a picture here"}</strong>
@@ -94,8 +96,8 @@ function Query() {
 function Found() {
   const found = answer.value;
   if (!hasQuery(search.value)) {
-    return html`<div class="found"><h1>Search by a picture</h1>
-      <p class="muted">Drop, paste or choose one, or start from one of these.</p>
+    return html`<div class="found"><h1>Search by ${about.value?.words ? "words or a picture" : "a picture"}</h1>
+      <p class="muted">${about.value?.words ? "Describe what you look for, drop or paste a picture" : "Drop, paste or choose one"}, or start from one of these.</p>
       <${Grid} items=${sample.value} label="Some items of the index" /></div>`;
   }
   if (!found) return html`<div class="found"><p class="waiting" role="status">${busy.value ? "Searching …" : ""}</p></div>`;
@@ -108,7 +110,7 @@ function Found() {
       <p class="muted small" id="times">${times.join(" · ")}</p></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`
-      : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box ? asked.label : null} label="Results" />`
+      : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box && !search.value.text ? asked.label : null} label="Results" />`
       : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}
   </div>`;
 }

@@ -15,11 +15,13 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {string} rerank
  * @property {string} group      the field that groups results, or ""
  * @property {boolean} compare
+ * @property {string} text       words to search for, or ""
+ * @property {number} weight     how much they weigh beside pictures, 0 to 1
  */
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", compare: false,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", compare: false, text: "", weight: 0.5,
 };
 
 export const search = signal(readAddress());
@@ -53,7 +55,15 @@ export function readAddress() {
     rerank: given.get("rerank") || "",
     group: given.get("group") || "",
     compare: given.get("compare") === "1",
+    text: given.get("text") || "",
+    weight: share(given.get("weight")),
   };
+}
+
+/** A number from 0 to 1 as written in the address; without one, half. */
+function share(text) {
+  const value = Number.parseFloat(text ?? "");
+  return value >= 0 && value <= 1 ? value : EMPTY.weight;
 }
 
 /** @param {Search} state */
@@ -70,6 +80,8 @@ export function address(state) {
   if (state.rerank) told.set("rerank", state.rerank);
   if (state.group) told.set("group", state.group);
   if (state.compare) told.set("compare", "1");
+  if (state.text) told.set("text", state.text);
+  if (state.text && state.weight !== EMPTY.weight) told.set("weight", String(state.weight));
   const text = told.toString();
   return text ? `/?${text}` : "/";
 }
@@ -82,7 +94,7 @@ export function change(changes) {
 }
 
 /** Search from an item: a new question, so what steered the old one goes. */
-export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
+export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [], text: "" });
 
 export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, compare: search.value.compare });
 
@@ -101,7 +113,7 @@ export function steer(side, id) {
 }
 
 /** @param {Search} state */
-export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length);
+export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length || state.text);
 
 /** @param {Search} state */
 function request(state) {
@@ -115,6 +127,7 @@ function request(state) {
     where: Object.keys(state.where).length ? state.where : null,
     k: state.k,
     rerank: state.rerank ? [state.rerank] : [],
+    ...(state.text && { text: state.text, text_weight: state.weight }),
     group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
   };
 }
