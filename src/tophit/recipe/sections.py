@@ -197,6 +197,22 @@ class Consistency(Section):
     low: float = Field(default=0.5, ge=-1, le=1, description="Similarity that images of two classes should not exceed.")
 
 
+class Words(Section):
+    """Keeps text search while a head learns on images, where the backbone has a text tower (pooling: joint)."""
+
+    weight: float = Field(
+        default=0.0, ge=0, description="Weight of the change of similarities with class names; 0: none."
+    )
+    prompt: str = Field(default="a photo of a {}", description="The sentence made of a class name, in place of {}.")
+
+    @field_validator("prompt")
+    @classmethod
+    def _has_a_place(cls, value: str) -> str:
+        if value.count("{}") != 1 or value.replace("{}", "").count("{") or value.replace("{}", "").count("}"):
+            raise ValueError("a prompt has {} once, where the class name goes")
+        return value
+
+
 class Augment(Section):
     """Random views of training images, where more than the head learns."""
 
@@ -450,6 +466,7 @@ class Recipe(Section):
     batches: Batches = Field(default_factory=lambda: section_of("sampler", "balanced")())
     memory: Memory = Memory()
     consistency: Consistency = Consistency()
+    words: Words = Words()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
