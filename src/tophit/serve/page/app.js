@@ -68,7 +68,7 @@ function Query() {
     <${Words} />
     <label class="drop ${hasQuery(search.value) ? "slim" : ""}">
       <input type="file" accept="image/*,.heic,.heif,.avif" multiple onChange=${pick} id="pick" />
-      <strong>${hasQuery(search.value) ? "Another picture" : "Drop a picture here"}</strong>
+      <strong>${!hasQuery(search.value) ? "Drop a picture here" : id || uploads.length ? "Another picture" : "Add a picture"}</strong>
       <span class="muted">or paste it, or click to choose one</span>
     </label>
     <details class="more" open=${wide.matches}><summary>Filters and options</summary>
@@ -106,7 +106,7 @@ function Found() {
   const results = found.queries?.[0].results;
   const early = found.queries?.[0].stopped_at;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest`}</h1>
+    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${search.value.text ? ` to “${search.value.text}”` : ""}`}</h1>
       <p class="muted small" id="times">${times.join(" · ")}</p></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`

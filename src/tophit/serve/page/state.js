@@ -141,7 +141,8 @@ export async function othersOf(item) {
   const group = { ...state.where, [state.group]: item.metadata[state.group] };
   const k = Math.min(item.others + 1, about.value.limits.k);
   const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null });
-  return found.queries[0].results.filter((one) => one.id !== item.id);
+  const others = found.queries[0].results.filter((one) => one.id !== item.id);
+  return others.map(({ rank, ...one }) => one); // their ranks are among the group only
 }
 
 let running = null;

@@ -10,10 +10,10 @@ export function Words() {
     const typed = String(new FormData(event.target).get("text")).trim();
     change({ view: "search", text: typed });
   };
-  const mixed = text && (id || uploads.length || like.length);
+  const mixed = Boolean(text && (id || uploads.length || like.length));
   return html`<form class="words" role="search" aria-label="Search by words" onSubmit=${submit}>
     <input name="text" id="words" type="search" value=${text} maxlength="1000" autocomplete="off" enterkeyhint="search"
-      aria-label="Words" placeholder=${id || uploads.length ? "and words, such as: in red" : "red mug with a handle"}
+      aria-label="Words" placeholder=${id || uploads.length ? "and words: in red" : "Describe it: red mug"}
       onSearch=${(event) => !event.target.value && change({ text: "" })} />
     <button class="primary">Search</button>
     ${mixed && html`<label class="mix"><span>picture</span><input id="text-weight" type="range" min="0" max="1" step="0.05" value=${weight}
