@@ -7,10 +7,11 @@ import httpx2 as httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.serve.served import Place, encoded
+from tests.serve.served import Place, client_of, encoded
 
 from conftest import draw_picture
 from tophit.search.catalogue import open_catalogue
+from tophit.serve.config import Limits
 
 FIRST = "class 2/3.png"
 
@@ -221,3 +222,33 @@ def test_the_api_has_a_page_that_lists_every_route_and_says_where_its_descriptio
             assert f"<td>{method.upper()} {path}</td>" in page.text
     assert '<a href="/openapi.json">' in page.text
     assert "<script" not in page.text
+
+
+def test_groups_are_the_catalogue_s_and_their_others_are_found_by_the_value(client: TestClient, served: Place) -> None:
+    asked = {"ids": [FIRST], "k": 4, "group_by": "number", "where": {"price": {"gte": 10}}}
+    answer = client.post("/search", json=asked)
+    assert ids(answer) == expected(served, FIRST, 4, group_by="number", where={"price": {"gte": 10}})
+    found = answer.json()["queries"][0]
+    numbers = [hit["metadata"]["number"] for hit in found["results"]]
+    assert len(set(numbers)) == 4
+    assert found["stopped_at"] is None
+    for hit, number in zip(found["results"], numbers, strict=True):
+        members = client.post("/search", json={"ids": [FIRST], "k": 48, "where": {**asked["where"], "number": number}})
+        assert ids(members)[0] == hit["id"]
+        assert len(ids(members)) == 1 + hit["others"]
+    assert "others" not in client.post("/search", json={"ids": [FIRST]}).json()["queries"][0]["results"][0]
+    for wrong, words in (
+        ({"group_by": "path"}, "reserved for the server"),
+        ({"group_by": "nummer"}, "No item has a field 'nummer'"),
+    ):
+        refused = client.post("/search", json={"ids": [FIRST], **wrong})
+        assert (refused.status_code, words in refused.json()["error"]) == (422, True), refused.text
+    refused = client.post("/compare", json={"ids": [FIRST], "group_by": "number"})
+    assert (refused.status_code, "item by item" in refused.text) == (422, True)
+
+
+def test_a_search_for_groups_costs_no_more_than_limits_allow(served: Place) -> None:
+    with client_of(served, limits=Limits(k=20)) as client:
+        found = client.post("/search", json={"ids": [FIRST], "k": 8, "group_by": "label"}).json()["queries"][0]
+        assert found["stopped_at"] == 20
+        assert len(found["results"]) < 8

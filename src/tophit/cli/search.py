@@ -1,6 +1,8 @@
 """The commands index and search."""
 
+import json
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -113,7 +115,8 @@ def index(
     epilog="Examples: tophit search mine.index query.png --k 10 --sheet out.png · "
     "tophit search mine.index photo.jpg --box 40,20,300,280 --where label=cat --where 'price<10' · "
     "tophit search mine.index --like a.png --like b.png --unlike c.png · "
-    "tophit search mine.index query.png --rerank k-reciprocal"
+    "tophit search mine.index query.png --rerank k-reciprocal · "
+    "tophit search mine.index query.png --group-by sku --csv"
 )
 def search(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
@@ -134,8 +137,14 @@ def search(
         list[str] | None,
         typer.Option("--rerank", help="alpha-qe or k-reciprocal, with settings as in alpha-qe:alpha=2 (repeatable)."),
     ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option("--group-by", metavar="COLUMN", help="One result for each value of a column, the best item."),
+    ] = None,
+    others: Annotated[bool, typer.Option("--others", help="With --group-by: also the rest of each group.")] = False,
     k: Annotated[int, typer.Option("--k", min=1, help="How many results.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     sheet: Annotated[Path | None, typer.Option("--sheet", help="Also draw the results into this PNG.")] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -144,7 +153,12 @@ def search(
     from tophit.search.catalogue import open_catalogue
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
+    from tophit.search.result_rows import results_as_json, write_results_csv
 
+    if as_json and as_csv:
+        raise UsageError("Choose one of --json and --csv.")
+    if others and group_by is None:
+        raise UsageError("--others shows the rest of each group: add --group-by COLUMN.")
     images, names = queries or [], ids or []
     crop = None if box is None else _box(box)
     conditions, steps = parse_typed_filter(where or []), [parse_reranking(text) for text in rerank or []]
@@ -153,7 +167,15 @@ def search(
     with open_catalogue(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
         query = Query(
-            [*images, *map(ItemId, names)], liked, unliked, crop, together, k=k, where=conditions, rerank=steps
+            [*images, *map(ItemId, names)],
+            liked,
+            unliked,
+            crop,
+            together,
+            k=k,
+            where=conditions,
+            rerank=steps,
+            group_by=group_by,
         )
         found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
         if conditions and not any(found) and not catalogue.index.count(conditions):
@@ -168,20 +190,36 @@ def search(
         titles = [*(f"{image} ({_box_text(crop)})" if crop else str(image) for image in images), *names]
         pictures = [*images, *(None for _ in names)]
     if as_json:
-        _print_as_json(titles, found)
+        print(json.dumps(results_as_json(titles, found, others), indent=2, ensure_ascii=False))
+    elif as_csv:
+        write_results_csv(titles, found, sys.stdout, others)
     else:
         for title, hits in zip(titles, found, strict=True):
-            console.print(hits_table(title, hits))
+            console.print(hits_table(title, hits, group_by, others))
+    for title, hits in zip(titles, found, strict=True):
+        if (early := getattr(hits, "stopped_at", None)) is not None:
+            errors.print(
+                f"{title}: only {len(hits)} groups among the nearest {early:,} items; there may be more farther away.",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     if sheet is not None:
         _draw(titles, pictures, found, sheet)
 
 
-def hits_table(title: str, hits: Any) -> Table:
-    """Return a table of results: rank, score, label, path."""
-    table = Table("rank", "score", "label", Column("path", overflow="fold"), title=escape(title))
+def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: bool = False) -> Table:
+    """Return a table of results: rank, score, label, path; with groups, their value and how many others they have."""
+    grouped = [] if group_by is None else [escape(group_by), Column("others", justify="right")]
+    table = Table("rank", "score", "label", *grouped, Column("path", overflow="fold"), title=escape(title))
     for hit in hits:
-        path, label = hit.metadata.get("path", hit.id), hit.metadata.get("label", "")
-        table.add_row(str(hit.rank), f"{hit.score:.4f}", escape(str(label)), escape(str(path)))
+        for one in (hit, *hit.others) if with_others else (hit,):
+            group = [] if group_by is None else [escape(str(one.metadata.get(group_by, ""))), str(len(hit.others))]
+            if one is not hit:
+                group = ["", ""]
+            path, label = one.metadata.get("path", one.id), one.metadata.get("label", "")
+            rank = str(hit.rank) if one is hit else ""
+            table.add_row(rank, f"{one.score:.4f}", escape(str(label)), *group, escape(str(path)))
     return table
 
 
@@ -195,16 +233,6 @@ def _box(text: str) -> tuple[float, float, float, float]:
 
 def _box_text(box: tuple[float, float, float, float]) -> str:
     return ",".join(f"{value:g}" for value in box)
-
-
-def _print_as_json(titles: Sequence[str], found: "Sequence[Sequence[Hit]]") -> None:
-    import json
-
-    answers = [
-        {"query": title, "results": [{"rank": h.rank, "score": h.score, "id": h.id, **h.metadata} for h in hits]}
-        for title, hits in zip(titles, found, strict=True)
-    ]
-    print(json.dumps(answers, indent=2, ensure_ascii=False))
 
 
 def _draw(

@@ -21,12 +21,13 @@ from tophit.search.filters import Condition
 
 @dataclass(frozen=True)
 class Hit:
-    """One search result: rank from 1, cosine similarity, and the item found."""
+    """One search result: rank from 1, cosine similarity, and the item found; with groups, the rest of its group."""
 
     rank: int
     score: float
     id: str
     metadata: dict[str, Any]
+    others: "tuple[Hit, ...]" = ()
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,11 @@ Example = ImageInput | ItemId
 
 @dataclass(frozen=True)
 class Catalogue:
-    """An index and its embedder. Every search takes ``where`` (a filter) and ``rerank`` (steps, in order)."""
+    """An index and its embedder.
+
+    Every search takes ``where`` (a filter), ``rerank`` (steps, in order) and ``group_by`` (a column: one result for
+    each of its values, with the rest of the group in ``hit.others``).
+    """
 
     index: Index
     embedder: Embedder
@@ -68,29 +72,47 @@ class Catalogue:
     def answer(self, query: Query[Example], wording: Wording = Wording()) -> list[list[Hit]]:  # noqa: B008
         """Return the results of a query, best first: a list for each example, or one if it combines them."""
         query.check(wording, lambda source: not isinstance(source, ItemId))
-        check_fields(self.index, query.where)
+        check_fields(self.index, query.fields)
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
         return answer(self.index, query, *parts)
 
     def search(
-        self, images: Sequence[ImageInput], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        images: Sequence[ImageInput],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
     ) -> list[list[Hit]]:
         """Return the k nearest items of each image, best first."""
         if isinstance(images, str | Path):
             raise UsageError(f"search takes a list of images: write [{images!r}].")
-        return self.answer(Query(images, k=k, where=where, rerank=rerank)) if len(images) else []
+        query = Query[Example](images, k=k, where=where, rerank=rerank, group_by=group_by)
+        return self.answer(query) if len(images) else []
 
     def search_ids(
-        self, ids: Sequence[str], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        ids: Sequence[str],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
     ) -> list[list[Hit]]:
         """Return the items nearest to each of some items; none finds itself."""
-        return self.answer(Query([ItemId(each) for each in ids], k=k, where=where, rerank=rerank)) if ids else []
+        query = Query[Example]([ItemId(each) for each in ids], k=k, where=where, rerank=rerank, group_by=group_by)
+        return self.answer(query) if ids else []
 
     def search_box(
-        self, image: str | Path, box: Box, k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        image: str | Path,
+        box: Box,
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
     ) -> list[Hit]:
         """Return the items nearest to a part of an image: x1, y1, x2, y2 in pixels of the upright picture."""
-        return self.answer(Query([image], box=box, k=k, where=where, rerank=rerank))[0]
+        return self.answer(Query([image], box=box, k=k, where=where, rerank=rerank, group_by=group_by))[0]
 
     def search_examples(
         self,
@@ -100,12 +122,13 @@ class Catalogue:
         where: Where = None,
         rerank: Sequence[Reranking] = (),
         against: float = AGAINST,
+        group_by: str | None = None,
     ) -> list[Hit]:
         """Return the items most like some examples and least like others (see ``combined_vector``).
 
         Examples are images or items; items given as examples are left out of the results.
         """
-        query = Query[Example](like=like, unlike=unlike, k=k, where=where, rerank=rerank, against=against)
+        query = Query[Example]((), like, unlike, k=k, where=where, rerank=rerank, against=against, group_by=group_by)
         return self.answer(query)[0]
 
     def example(self, text: str) -> Example:

@@ -14,6 +14,7 @@ from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 from tophit.search.backend import Hit
+from tophit.search.groups import search_groups, with_others
 from tophit.search.index import Index
 
 AGAINST = 0.5  # how much unwanted examples weigh
@@ -43,7 +44,8 @@ class Query(Generic[Source]):
     """What to search by, and how.
 
     Each of ``examples`` is searched for on its own. ``together`` makes one query of all of them; so do ``like`` (more
-    like these) and ``unlike`` (less like those). ``box`` crops the only example.
+    like these) and ``unlike`` (less like those). ``box`` crops the only example. ``group_by`` names a column that
+    groups items: a result is the best item of a group. At most ``deepest`` results are looked at to find k groups.
     """
 
     examples: Sequence[Source] = ()
@@ -55,11 +57,18 @@ class Query(Generic[Source]):
     where: Where = None
     rerank: Sequence[Reranking] = ()
     against: float = AGAINST
+    group_by: str | None = None
+    deepest: int | None = None
 
     @property
     def is_combined(self) -> bool:
         """Whether all examples form one query."""
         return self.together or bool(self.like or self.unlike)
+
+    @property
+    def fields(self) -> list[str]:
+        """The fields of items that it names."""
+        return [*(self.where or ()), *([self.group_by] if self.group_by else ())]
 
     def check(self, wording: Wording, can_crop: Callable[[Source], bool]) -> None:
         """Refuse parts that do not go together."""
@@ -95,7 +104,7 @@ def answer(
     else:
         vectors = _vectors(wanted)
         leave_out = [[] if each.id is None else [each.id] for each in wanted]
-    return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out)
+    return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out, query.group_by, query.deepest)
 
 
 def resolve_items(index: Index, ids: Sequence[str]) -> list[Resolved]:
@@ -110,8 +119,12 @@ def search_vectors(
     where: Where = None,
     rerank: Sequence[Reranking] = (),
     leave_out: Sequence[Sequence[str]] | None = None,
+    group_by: str | None = None,
+    deepest: int | None = None,
 ) -> list[list[Hit]]:
     """Return up to k items for each query vector (Q, dim), best first, after the re-ranking steps in their order.
+
+    With ``group_by``, up to k groups (see :mod:`tophit.search.groups`).
 
     ``leave_out`` names items that a query must not find, such as itself. A score is the cosine with the query, or with
     the expanded query; after k-reciprocal re-ranking it is 1 minus that distance.
@@ -122,11 +135,24 @@ def search_vectors(
         if isinstance(step, AlphaExpansion):
             queries = _expanded(index, queries, step, where, without)
     reordering = [step for step in rerank if isinstance(step, KReciprocal)]
-    if not reordering:
-        return _search(index, queries, k, where, without)
-    step = reordering[-1]
-    candidates = _search(index, queries, max(k, step.candidates), where, without)
-    return [_reordered(index, query, hits, step)[:k] for query, hits in zip(queries, candidates, strict=True)]
+
+    def ranked(numbers: Sequence[int], depth: int) -> list[list[Hit]]:
+        some, left_out = queries[list(numbers)], [without[number] for number in numbers]
+        if not reordering:
+            return _search(index, some, depth, where, left_out)
+        step = reordering[-1]
+        candidates = _search(index, some, max(depth, step.candidates), where, left_out)
+        return [_reordered(index, query, hits, step)[:depth] for query, hits in zip(some, candidates, strict=True)]
+
+    if group_by is None:
+        return ranked(range(len(queries)), k)
+    most = index.most_results - max(map(len, without), default=0)
+    deepest = max(k, min(deepest or most, most))
+    groups = search_groups(ranked, len(queries), k, group_by, deepest)
+    return [
+        with_others(index, query, hits, group_by, where, names, deepest)
+        for query, hits, names in zip(queries, groups, without, strict=True)
+    ]
 
 
 def combined_vector(wanted: np.ndarray, unwanted: np.ndarray | None = None, against: float = AGAINST) -> np.ndarray:

@@ -41,6 +41,7 @@ class Result(ItemAnswer):
 
     rank: int
     score: float
+    others: int | None = Field(None, description="With group_by: how many other items of its group there are.")
 
 
 class QueryAnswer(BaseModel):
@@ -48,6 +49,10 @@ class QueryAnswer(BaseModel):
 
     query: dict[str, Any] = Field(examples=[{"kind": "item", "id": "cats/7.jpg", "label": "cat"}])
     results: list[Result]
+    stopped_at: int | None = Field(
+        None,
+        description="With group_by: how many results were looked at, if the search stopped before it had k groups.",
+    )
 
 
 class SearchAnswer(Envelope):

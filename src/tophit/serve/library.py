@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,10 +188,10 @@ class Library:
         finally:
             await self.first.call(self.audit.write, caller.name, caller.client, what, ids, outcome)
 
-    def check_fields(self, where: Mapping[str, Any] | None) -> None:
-        """Raise if a filter names a field that no item has, as far as the survey of the index is up to date."""
+    def check_fields(self, named: Iterable[str]) -> None:
+        """Raise if a request names a field that no item has, as far as the survey of the index is up to date."""
         fields = self.survey.fields
-        unknown = sorted(set(where or ()) - fields.keys() - {"id", *RESERVED})
+        unknown = sorted(set(named) - fields.keys() - {"id", *RESERVED})
         if unknown and fields and len(fields) < MOST_FIELDS and self._surveyed == self.first.version:
             raise unknown_field(unknown[0], fields)
 

@@ -1,7 +1,8 @@
 """What clients may ask: the bodies of requests, checked for form here and for size by :mod:`tophit.serve.config`."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -82,6 +83,15 @@ class SearchRequest(_Request):
         [], max_length=2, description="alpha-qe, k-reciprocal, with settings as in alpha-qe:alpha=2."
     )
 
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="A field that groups items, such as a product's number: a result is the best item of a group. "
+        "The rest of a group: the same search with the group's value in where.",
+        examples=["sku"],
+    )
+
     @model_validator(mode="after")
     def _box_is_inside(self) -> Self:
         if self.box is not None:
@@ -106,6 +116,7 @@ class SearchRequest(_Request):
             k=self.k,
             where=self.where,
             rerank=[parse_reranking(text) for text in self.rerank],
+            group_by=self.group_by,
         )
         query.check(_WORDING, lambda source: not isinstance(source, SentVector))
         pictures = len(files) + len(self.uploads)
@@ -118,6 +129,8 @@ class SearchRequest(_Request):
         for condition in parse_filter(self.where, limits.values):
             if condition.field in RESERVED:  # else paths could be guessed letter by letter
                 raise Problem(422, f"filter.{condition.field}: this field is reserved for the server.")
+        if self.group_by in RESERVED:
+            raise Problem(422, f"group_by: the field '{self.group_by}' is reserved for the server.")
         widest = max([self.k, *map(_width, query.rerank)])
         if widest > limits.k:
             raise Problem(422, f"Re-ranking looks at {widest} results; at most {limits.k} are allowed.")
@@ -131,7 +144,7 @@ class SearchRequest(_Request):
                 f"Re-ranking {count} queries of {reordered} candidates compares {pairs:,} pairs; at most "
                 f"{limits.pairs:,} are allowed.",
             )
-        return query
+        return replace(query, deepest=_deepest(query, count, limits)) if query.group_by else query
 
 
 class NewItem(_Request):
@@ -230,6 +243,14 @@ def body_schema(kind: type[BaseModel], field: str | None, examples: dict[str, An
         form = {"type": "object", "properties": properties, "required": ["files"]}
         content["multipart/form-data"] = {"schema": form}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _deepest(query: WebQuery, queries: int, limits: Limits) -> int:
+    """Return how many results a search for groups may look at, so that it costs no more than a search for items."""
+    deepest = min(limits.k, limits.results // queries)
+    if any(isinstance(step, KReciprocal) for step in query.rerank):
+        deepest = min(deepest, math.isqrt(limits.pairs // queries))
+    return max(query.k, deepest)
 
 
 def _candidates(step: Reranking, k: int) -> int:

@@ -9,6 +9,8 @@ import numpy as np
 
 from tophit.cancelling import check_cancelled
 from tophit.evaluation.changes import rank_changes
+from tophit.search.backend import Hit
+from tophit.search.groups import GroupedHits
 from tophit.search.query import Box, ItemId, Resolved, answer
 from tophit.serve.guard import stage
 from tophit.serve.library import Library
@@ -42,7 +44,7 @@ class _Example:
 async def search(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search by the first model."""
     query = request.to_query(library.limits, files)
-    library.check_fields(query.where)
+    library.check_fields(query.fields)
     models = library.models if files else [library.first]  # a picture that is kept can be compared later
     examples = await _examples(library, query, models)
     return {**library.envelope(library.first), "queries": await _answers(library, library.first, query, examples)}
@@ -53,7 +55,9 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
     if library.second is None:
         raise Problem(404, "There is nothing to compare with: the server was started without --against.")
     query = request.to_query(library.limits, files)
-    library.check_fields(query.where)
+    library.check_fields(query.fields)
+    if query.group_by is not None:
+        raise Problem(422, "Two models are compared item by item; leave group_by out.")
     if request.vectors:
         raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
     if len(query.examples) != 1 and not query.is_combined:
@@ -150,15 +154,20 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
         whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
         shown = [{**(shown[0] if shown else {}), **whole}]
     parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
-    large = len(shown) * query.k > _LARGE
+    large = len(shown) * (query.deepest or query.k) > _LARGE
     with stage("search"):
         async with library.large if large else nullcontext():
             found = await model.call(lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts)])
-    return [{"query": one, "results": hits} for one, hits in zip(shown, found, strict=True)]
+    return [{"query": one, **plain} for one, plain in zip(shown, found, strict=True)]
 
 
-def _plain(library: Library, hits: Sequence[Any]) -> list[Plain]:
+def _plain(library: Library, hits: Sequence[Hit]) -> Plain:
     check_cancelled()
-    return [
+    plain = [
         {"rank": hit.rank, "score": round(hit.score, 6), **library.plain_item(hit.id, hit.metadata)} for hit in hits
     ]
+    if not isinstance(hits, GroupedHits):
+        return {"results": plain}
+    for one, hit in zip(plain, hits, strict=True):
+        one["others"] = len(hit.others)
+    return {"results": plain, "stopped_at": hits.stopped_at}

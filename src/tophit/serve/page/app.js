@@ -8,7 +8,9 @@ import { Comparison } from "./compare.js";
 import { Crop } from "./crop.js";
 import { Details, openDetails } from "./details.js";
 import { Filters } from "./filters.js";
-import { Grid, Picture } from "./grid.js";
+import { Grid } from "./grid.js";
+import { Picture } from "./picture.js";
+import { GroupBy } from "./groups.js";
 import { EmbeddingMap } from "./map.js";
 import * as state from "./state.js";
 import { Worst } from "./worst.js";
@@ -73,6 +75,7 @@ function Query() {
         onChange=${(event) => change({ k: Math.max(1, Number.parseInt(event.target.value, 10) || 24) })} /></label>
       <label>Order <select id="rerank" value=${search.value.rerank} onChange=${(event) => change({ rerank: event.target.value })}>
         ${Object.entries(RERANKINGS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label>
+      <${GroupBy} />
       ${about.value?.against && html`<label class="switch"><input id="compare" type="checkbox" checked=${search.value.compare}
         onChange=${(event) => change({ compare: event.target.checked })} /> <span>Compare with ${about.value.against}</span></label>`}
     </div></details>
@@ -97,9 +100,11 @@ function Found() {
   const times = Object.entries(found.times).filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name.replace("_ms", "")} ${ms.toFixed(1)} ms`);
   const asked = found.queries?.[0].query;
   const results = found.queries?.[0].results;
+  const early = found.queries?.[0].stopped_at;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <div class="found-head"><h1>${found.second ? "Two models, one query" : `${results.length} nearest`}</h1>
+    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest`}</h1>
       <p class="muted small" id="times">${times.join(" · ")}</p></div>
+    ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`
       : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box ? asked.label : null} label="Results" />`
       : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}

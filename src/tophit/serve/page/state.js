@@ -13,12 +13,13 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {Object<string, any>} where
  * @property {number} k
  * @property {string} rerank
+ * @property {string} group      the field that groups results, or ""
  * @property {boolean} compare
  */
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", compare: false,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", compare: false,
 };
 
 export const search = signal(readAddress());
@@ -50,6 +51,7 @@ export function readAddress() {
     where,
     k: Math.max(1, Number.parseInt(given.get("k") || "", 10) || EMPTY.k),
     rerank: given.get("rerank") || "",
+    group: given.get("group") || "",
     compare: given.get("compare") === "1",
   };
 }
@@ -66,6 +68,7 @@ export function address(state) {
   if (Object.keys(state.where).length) told.set("where", JSON.stringify(state.where));
   if (state.k !== EMPTY.k) told.set("k", String(state.k));
   if (state.rerank) told.set("rerank", state.rerank);
+  if (state.group) told.set("group", state.group);
   if (state.compare) told.set("compare", "1");
   const text = told.toString();
   return text ? `/?${text}` : "/";
@@ -81,7 +84,7 @@ export function change(changes) {
 /** Search from an item: a new question, so what steered the old one goes. */
 export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
 
-export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, compare: search.value.compare });
+export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, compare: search.value.compare });
 
 /**
  * Like or dislike an item; the same again takes it back.
@@ -112,7 +115,20 @@ function request(state) {
     where: Object.keys(state.where).length ? state.where : null,
     k: state.k,
     rerank: state.rerank ? [state.rerank] : [],
+    group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
   };
+}
+
+/**
+ * The rest of a result's group, nearest first: the same search among the group.
+ * @param {any} item
+ */
+export async function othersOf(item) {
+  const state = search.value;
+  const group = { ...state.where, [state.group]: item.metadata[state.group] };
+  const k = Math.min(item.others + 1, about.value.limits.k);
+  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null });
+  return found.queries[0].results.filter((one) => one.id !== item.id);
 }
 
 let running = null;
@@ -153,7 +169,7 @@ function summary(found) {
   const results = found.queries ? found.queries[0].results : found.second.results;
   const first = results[0];
   if (!first) return "Nothing found. A filter may be too narrow.";
-  return `${results.length} results. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
+  return `${results.length} ${search.value.group ? "groups" : "results"}. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
 }
 
 /** @param {File[]} files */
