@@ -11,6 +11,7 @@ __all__ = [
     "Index",
     "__version__",
     "batches",
+    "calibrate",
     "compare",
     "embed",
     "evaluate",
@@ -20,6 +21,7 @@ __all__ = [
     "losses",
     "methods",
     "mining",
+    "name",
     "open_catalogue",
     "plan",
     "report",
@@ -29,7 +31,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tophit import batches, evaluation, losses, methods, mining
-    from tophit.api import compare, embed, evaluate, index, plan, report, resume, train
+    from tophit.api import calibrate, compare, embed, evaluate, index, name, plan, report, resume, train
     from tophit.models import load
     from tophit.search import Index
     from tophit.search.catalogue import open_catalogue

@@ -2,6 +2,7 @@
 
 from tophit.cli import (  # noqa: F401
     advice_command,
+    chances,
     compare,
     data,
     embed,

@@ -68,6 +68,9 @@ class FullEvaluation:
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
     lengths: list[Length] = field(default_factory=list)  # prefixes of the vectors, if asked for
     relevance: str = ""  # what counts as relevant, in words, where it is not equal labels
+    rows: list[ImageRow] = field(default_factory=list)  # all that could be read
+    vectors: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # of ``rows``
+    calibration: list[str] = field(default_factory=list)  # what was calibrated on them, in words
 
     def headline(self) -> str:
         """Say how many queries of how many classes were measured."""
@@ -78,7 +81,8 @@ class FullEvaluation:
 
     def sentences(self) -> list[str]:
         """Say what counts as relevant, if not equal labels, and how far classes are spread, where images have one."""
-        return [*([self.relevance] if self.relevance else []), *([spread_sentence(self.spread)] if self.spread else [])]
+        spread = [spread_sentence(self.spread)] if self.spread else []
+        return [*([self.relevance] if self.relevance else []), *spread, *self.calibration]
 
     def tables(self) -> list[Table]:
         """Return the metrics with their intervals; with a second model, the differences; named test sets."""
@@ -196,6 +200,8 @@ def evaluate_fully(
         protocol=protocol,
         lengths=measure_lengths(vectors, used, measured, dims) if dims else [],
         relevance=in_words(used, judging),
+        rows=used,
+        vectors=vectors,
     )
 
 
