@@ -25,7 +25,8 @@ class Nothing:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return {"reason": self.reason, "best_score": self.score, "best_chance": self.chance}
+        score, chance = (None if each is None else round(each, 6) for each in (self.score, self.chance))
+        return {"reason": self.reason, "best_score": score, "best_chance": chance}
 
 
 class Hits(list[Hit]):

@@ -48,7 +48,7 @@ class Name:
 
     def plain(self) -> dict[str, Any]:
         """Return it without the evidence, as JSON holds it."""
-        return {"label": self.label, "chance": self.chance, "guess": self.guess, "cut_off": self.cut_off}
+        return {"label": self.label, "chance": round(self.chance, 6), "guess": self.guess, "cut_off": self.cut_off}
 
 
 def check_cut_off(cut_off: float, said: str = "cut_off") -> None:

@@ -14,12 +14,13 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {number} k
  * @property {string} rerank
  * @property {string} group      the field that groups results, or ""
+ * @property {number} least      the least chance of a result, 0 for any
  * @property {boolean} compare
  */
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", compare: false,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", least: 0, compare: false,
 };
 
 export const search = signal(readAddress());
@@ -52,6 +53,7 @@ export function readAddress() {
     k: Math.max(1, Number.parseInt(given.get("k") || "", 10) || EMPTY.k),
     rerank: given.get("rerank") || "",
     group: given.get("group") || "",
+    least: Math.min(1, Math.max(0, Number.parseFloat(given.get("least") || "") || 0)),
     compare: given.get("compare") === "1",
   };
 }
@@ -69,6 +71,7 @@ export function address(state) {
   if (state.k !== EMPTY.k) told.set("k", String(state.k));
   if (state.rerank) told.set("rerank", state.rerank);
   if (state.group) told.set("group", state.group);
+  if (state.least) told.set("least", String(state.least));
   if (state.compare) told.set("compare", "1");
   const text = told.toString();
   return text ? `/?${text}` : "/";
@@ -84,7 +87,7 @@ export function change(changes) {
 /** Search from an item: a new question, so what steered the old one goes. */
 export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
 
-export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, compare: search.value.compare });
+export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, least: search.value.least, compare: search.value.compare });
 
 /**
  * Like or dislike an item; the same again takes it back.
@@ -103,6 +106,10 @@ export function steer(side, id) {
 /** @param {Search} state */
 export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length);
 
+/** Whether results of this search have chances: those of single pictures, in the order found. */
+export const tellsChances = (state) =>
+  Boolean(about.value?.calibration) && !state.compare && !state.rerank && state.uploads.length < 2 && !state.like.length && !state.unlike.length;
+
 /** @param {Search} state */
 function request(state) {
   return {
@@ -116,6 +123,7 @@ function request(state) {
     k: state.k,
     rerank: state.rerank ? [state.rerank] : [],
     group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
+    min_chance: (tellsChances(state) && state.least) || null,
   };
 }
 
@@ -127,7 +135,7 @@ export async function othersOf(item) {
   const state = search.value;
   const group = { ...state.where, [state.group]: item.metadata[state.group] };
   const k = Math.min(item.others + 1, about.value.limits.k);
-  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null });
+  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null, min_chance: null });
   return found.queries[0].results.filter((one) => one.id !== item.id);
 }
 
@@ -168,7 +176,7 @@ export async function runSearch() {
 function summary(found) {
   const results = found.queries ? found.queries[0].results : found.second.results;
   const first = results[0];
-  if (!first) return "Nothing found. A filter may be too narrow.";
+  if (!first) return found.queries?.[0].reason ?? "Nothing found. A filter may be too narrow.";
   return `${results.length} ${search.value.group ? "groups" : "results"}. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
 }
 
