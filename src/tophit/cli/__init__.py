@@ -2,13 +2,13 @@
 
 from tophit.cli import (  # noqa: F401
     advice_command,
-    chances,
     compare,
     data,
     embed,
     evaluation,
     export,
     items,
+    naming_commands,
     paper,
     report,
     search,

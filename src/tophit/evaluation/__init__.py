@@ -1,5 +1,6 @@
 """Evaluation: exact retrieval metrics, clustering, spread, curves, intervals and tests, on arrays and tensors only."""
 
+from tophit.evaluation.calibration import Calibration, calibrate
 from tophit.evaluation.changes import WonAndLost, rank_changes, won_and_lost
 from tophit.evaluation.clustering import class_spread, clustering_metrics, nmi, pairwise_f1
 from tophit.evaluation.confidence import PairedDifference, bootstrap_intervals, paired_difference
@@ -13,6 +14,7 @@ from tophit.evaluation.retrieval import RetrievalMetrics, retrieval_metrics
 from tophit.evaluation.worst import WorstQueries, worst_queries
 
 __all__ = [
+    "Calibration",
     "Metric",
     "PairCurves",
     "PairedDifference",
@@ -22,6 +24,7 @@ __all__ = [
     "WonAndLost",
     "WorstQueries",
     "bootstrap_intervals",
+    "calibrate",
     "class_spread",
     "clustering_metrics",
     "graded_metrics",

@@ -26,8 +26,9 @@ LEAST_CLASSES = 8
 FEW_CLASSES = 50
 UNKNOWN = 0.2
 CUT_OFF = 0.5
-# Galleries: all classes twice, then fewer classes and fewer items of each, so that chances follow the sizes.
+# Galleries: all classes three times, then fewer classes and fewer items of each, so that chances follow the sizes.
 _GALLERIES: tuple[tuple[float, int | None], ...] = (
+    (1, None),
     (1, None),
     (1, None),
     (0.5, None),

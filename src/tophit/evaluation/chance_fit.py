@@ -27,7 +27,8 @@ def fit_results(lists: Sequence[RankedLists], seed: int) -> ChanceCurve:
 
     right = chosen([each.right for each in lists])
     classes = chosen([np.broadcast_to(each.classes[:, None], each.scores.shape) for each in lists])
-    return _fit_curve(chosen(features), right, classes, seed, sums)
+    whole = chosen([np.full(each.scores.shape, _is_whole(each, lists)) for each in lists])
+    return _fit_curve(chosen(features), right, classes, whole, seed, sums)
 
 
 def fit_names(lists: Sequence[RankedLists], seed: int) -> ChanceCurve:
@@ -35,7 +36,8 @@ def fit_names(lists: Sequence[RankedLists], seed: int) -> ChanceCurve:
     table = np.concatenate([name_features(each.scores, each.labels, each.items, each.per_class) for each in lists])
     right = np.concatenate([(votes(each.scores, each.labels)[0] == each.classes) & each.known for each in lists])
     classes = np.concatenate([each.classes for each in lists])
-    return _fit_curve(table, right, classes, seed, lambda weights, intercept: table @ weights + intercept)
+    whole = np.concatenate([np.full(len(each.classes), _is_whole(each, lists)) for each in lists])
+    return _fit_curve(table, right, classes, whole, seed, lambda weights, intercept: table @ weights + intercept)
 
 
 def falling_sums(curve: ChanceCurve, scores: np.ndarray, items: int, per_class: float) -> np.ndarray:
@@ -53,12 +55,14 @@ def _fit_curve(
     features: np.ndarray,
     right: np.ndarray,
     classes: np.ndarray,
+    whole: np.ndarray,
     seed: int,
     sums: Callable[[np.ndarray, float], np.ndarray],
 ) -> ChanceCurve:
     """Learn a curve from rows of features (N, F), outcomes and classes (N,); ``sums`` maps weights to the rows' sums.
 
-    The curve is learned from sums whose weights come from other classes, as they will be for new ones.
+    The weights come from all galleries, so that they know sizes. The curve comes from the ``whole`` one (N,), which is
+    most like those to come, and from sums whose weights come from other classes, as they will be for new ones.
     """
     folds = class_folds(classes, seed)
     others = np.empty(len(right))
@@ -66,4 +70,8 @@ def _fit_curve(
         own = folds == fold
         others[own] = sums(*logistic_regression(features[~own], right[~own]))[own]
     weights, intercept = logistic_regression(features, right)
-    return ChanceCurve(weights, intercept, *rising_curve(others, right, classes, seed))
+    return ChanceCurve(weights, intercept, *rising_curve(others[whole], right[whole], classes[whole], seed))
+
+
+def _is_whole(one: RankedLists, lists: Sequence[RankedLists]) -> bool:
+    return one.items == max(each.items for each in lists)

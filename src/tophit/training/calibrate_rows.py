@@ -62,7 +62,8 @@ def unseen(manifest: Manifest) -> Manifest:
 
 def _classes(classes: int, rows: Sequence[ImageRow]) -> str:
     parts = [name for name in ("validation", "test") if any(row.split == name for row in rows)]
-    return f"{counted(classes, 'class')} that training did not see, of the split {' and '.join(parts)}"
+    split = "splits" if len(parts) > 1 else "split"
+    return f"{counted(classes, 'class')} that training did not see, of the {split} {' and '.join(parts)}"
 
 
 def calibrate_if_missing(
