@@ -192,5 +192,5 @@ def _told_by_others(lists: Sequence[RankedLists], seed: int) -> Told:
 
 
 def _part(lists: RankedLists, rows: np.ndarray) -> RankedLists:
-    some = (getattr(lists, name)[rows] for name in ("scores", "labels", "classes", "known"))
-    return RankedLists(*some, lists.items, lists.per_class)
+    scores, labels, classes, known = (part[rows] for part in (lists.scores, lists.labels, lists.classes, lists.known))
+    return RankedLists(scores, labels, classes, known, lists.items, lists.per_class)
