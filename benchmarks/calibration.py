@@ -1,4 +1,4 @@
-"""Are results that are told 90% right in 90 of 100 cases, on classes that neither trained nor calibrated?
+"""Whether results that are told 90% are right in 90 of 100 cases, on classes that neither trained nor calibrated.
 
     python -m benchmarks.calibration runs/cub runs/cars runs/products
 

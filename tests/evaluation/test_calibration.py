@@ -191,11 +191,16 @@ def test_the_background_of_long_and_short_lists() -> None:
 
 
 def test_votes_weigh_what_is_above_the_background() -> None:
-    scores = np.array([[0.9, 0.85, 0.84, 0.1, 0.1, 0.1]])
+    scores = np.array([[0.9, 0.85, 0.84, 0.1, 0.1, 0.1]])  # the background is 0.1
     name, share = votes(scores, np.array([[7, 3, 3, 5, 5, 5]]))
     assert name[0] == 3
-    assert share[0] == pytest.approx((0.75 + 0.74) / (0.8 + 0.75 + 0.74), abs=0.01)
+    own, other = 0.75**4 + 0.74**4, 0.8**4
+    assert share[0] == pytest.approx(own / (own + other))
     assert votes(scores, np.full((1, 6), -1))[0][0] == -1
+    far = np.array([[0.9, 0.5, 0.5, 0.5, 0.5, 0.5, *np.zeros(8)]])
+    assert votes(far, np.array([[7, *[3] * 5, *[-1] * 8]]))[0][0] == 7, (
+        "many that are far don't outvote one that is near"
+    )
 
 
 def test_logistic_regression_against_scikit_learn() -> None:

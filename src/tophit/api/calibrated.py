@@ -10,6 +10,7 @@ from tophit.progress import View
 
 if TYPE_CHECKING:
     from tophit.calibrating import StoredCalibration
+    from tophit.data.manifest import Manifest
     from tophit.search.naming import Name
 
 
@@ -44,9 +45,8 @@ def calibrate(
         return _calibrate_index(Path(model), None if data is None else str(data), options, view_of(progress))
     from tophit.models import load
     from tophit.training.calibrate_rows import calibrate_model, unseen
-    from tophit.training.run_data import data_to_test
 
-    part = unseen(data_to_test(str(model), None if data is None else str(data)))
+    part = unseen(_data_for(str(model), None if data is None else str(data)))
     embedder = load(model)
     if embedder.folder is None:
         raise UsageError(f"'{model}' is no folder that could keep a calibration; name a run, an embedder or an index.")
@@ -78,6 +78,17 @@ def name(
 
     with open_catalogue(index) as catalogue:
         return catalogue.name(images, cut_off, where)
+
+
+def _data_for(model: str, data: str | None) -> "Manifest":
+    """Return labelled data, split as a run split them; a model that is not a run has learned none of them."""
+    from tophit.data.folders import open_data
+    from tophit.training.run import recipe_of_run
+    from tophit.training.run_data import data_to_test
+
+    if data is None or recipe_of_run(model) is not None:
+        return data_to_test(model, data)
+    return open_data(data, test_share=1.0, partial=True)
 
 
 def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], view: View) -> "StoredCalibration":

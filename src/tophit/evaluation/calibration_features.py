@@ -15,6 +15,8 @@ DEPTH = 100
 _BACKGROUND_FROM = 50
 VOTERS = 10
 """Results that vote for a name."""
+_SHARPNESS = 4
+_LEAST_VOTE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,16 @@ def result_features(scores: np.ndarray, items: int, per_class: float) -> np.ndar
 def votes(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the label (Q,) that the first results vote for, and its share (Q,) of the votes; -1 and 0 without results.
 
-    A result's vote weighs as much as its score is above the background; of equal labels the one found first wins.
+    A vote weighs the fourth power of how far its score is above the background, so that a class of three items is not
+    outvoted by a large one that is farther away. Of labels with equal votes the one found first wins.
     """
     some, names = scores[:, :VOTERS], labels[:, :VOTERS]
-    weights = np.where(np.isfinite(some), np.maximum(np.nan_to_num(some - background(scores)), 1e-6), 0.0)
+    above = np.maximum(np.nan_to_num(some - background(scores)), _LEAST_VOTE)
+    weights = np.where(np.isfinite(some), above**_SHARPNESS, 0.0)
     weights = np.where(names >= 0, weights, 0.0)
     sums = np.einsum("qj,qij->qi", weights, (names[:, :, None] == names[:, None, :]) & (names >= 0)[:, :, None])
     winner = sums.argmax(axis=1)[:, None]
-    share = np.take_along_axis(sums, winner, 1)[:, 0] / np.maximum(weights.sum(axis=1), 1e-12)
+    share = np.take_along_axis(sums, winner, 1)[:, 0] / np.maximum(weights.sum(axis=1), 1e-300)
     return np.where(share > 0, np.take_along_axis(names, winner, 1)[:, 0], -1), share
 
 
