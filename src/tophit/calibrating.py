@@ -44,7 +44,8 @@ class StoredCalibration:
             value, low, high = (f"{number:.3f}" for number in check.open_set["auroc"])
             found.append(f"Known and unknown queries are told apart with an AUROC of {value} ({low} to {high}).")
         if made.is_rough:
-            found.append(f"{counted(made.classes, 'class')} are few, so chances are rough and careful.")
+            few = counted(made.classes, "class")
+            found.append(f"{few} are few: chances are rough, and too high in a much larger gallery.")
         return found
 
 

@@ -285,7 +285,7 @@ def test_calibrate_with_other_data(index: Path, drawn: Path, tmp_path: Path, top
     done = tophit("calibrate", small, "--data", pictures, "--unknown", 0.5)
     assert "10 classes that training did not see" in done.stdout
     assert "50% unknown queries" in done.stdout
-    assert "few, so chances are rough" in done.stdout
+    assert "10 classes are few: chances are rough" in done.stdout
     with open_catalogue(small) as catalogue:
         assert catalogue.calibration is not None
         assert catalogue.calibration.per_class == EACH
