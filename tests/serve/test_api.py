@@ -2,15 +2,20 @@
 
 import json
 import struct
+from pathlib import Path
 
 import httpx2 as httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
+from tests.models.towers import tiny_towers
 from tests.serve.served import Place, client_of, encoded
 
+import tophit
 from conftest import draw_picture
-from tophit.search.catalogue import open_catalogue
+from tophit.data.folders import manifest_from_folder
+from tophit.search.catalogue import ItemId, build_catalogue, open_catalogue
+from tophit.search.query import Query as CatalogueQuery
 from tophit.serve.config import Limits
 
 FIRST = "class 2/3.png"
@@ -252,3 +257,26 @@ def test_a_search_for_groups_costs_no_more_than_limits_allow(served: Place) -> N
         found = client.post("/search", json={"ids": [FIRST], "k": 8, "group_by": "label"}).json()["queries"][0]
         assert found["stopped_at"] == 20
         assert len(found["results"]) < 8
+
+
+def test_words_by_http_are_the_catalogue_s(tmp_path: Path, served: Place, client: TestClient) -> None:
+    embedder = tophit.load(tiny_towers("clip", tmp_path / "model"))
+    rows = manifest_from_folder(served.images).rows
+    build_catalogue(embedder, rows, tmp_path / "index")[0].close()
+    with open_catalogue(tmp_path / "index") as catalogue:
+        text = [hit.id for hit in catalogue.search_text(["red mug"], 4)[0]]
+        mixed = catalogue.answer(
+            CatalogueQuery([ItemId(str(served.images / FIRST))], text="red mug", text_weight=0.7, k=4)
+        )
+    with client_of(Place(tmp_path / "index", served.other, served.images)) as words:
+        assert words.get("/about").json()["words"] is True
+        answer = words.post("/search", json={"text": "red mug", "k": 4})
+        assert [str(served.images / name) for name in ids(answer)] == text
+        assert answer.json()["queries"][0]["query"] == {"kind": "text", "text": "red mug", "text_weight": 0.5}
+        both = words.post("/search", json={"ids": [FIRST], "text": "red mug", "text_weight": 0.7, "k": 4})
+        assert [str(served.images / name) for name in ids(both)] == [hit.id for hit in mixed[0]]
+        for wrong in ({"text": ""}, {"text": " "}, {"text": "x" * 1001}, {"text": "red", "text_weight": 2}):
+            assert words.post("/search", json=wrong).status_code == 422
+    assert client.get("/about").json()["words"] is False
+    refused = client.post("/search", json={"text": "red mug"})
+    assert (refused.status_code, "no text tower" in refused.json()["error"]) == (422, True)

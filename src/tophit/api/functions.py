@@ -111,6 +111,8 @@ def evaluate(
     from tophit.training.calibrate_rows import calibrate_if_missing
     from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
 
+    if part.left_out:
+        view_of(progress).note(part.left_out)
     wanted = measured_for(recipe_of_run(name), metrics, clusters, protocol)
     judging = judging_for(recipe_of_run(name), part, judgements, jaccard)
     step, view = None if rerank is None else parse_reranking(rerank), view_of(progress)

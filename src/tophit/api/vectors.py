@@ -94,6 +94,8 @@ def embed(
     from tophit.training.devices import choose_device
 
     view, embedder = view_of(progress), embedder_of(model).to(choose_device(device))
+    if part.left_out:
+        view.note(part.left_out)
     if out is None:
         from tophit.embedding.rows import embed_rows
 
@@ -143,6 +145,8 @@ def index(
     check_folder(out, "out")
     check_cache()
     part, view = images_for(str(data), model_name(model), split), view_of(progress)
+    if part.left_out:
+        view.note(part.left_out)
     from tophit.search.catalogue import build_catalogue
 
     embedder = embedder_of(model) if dim is None else embedder_of(model).shortened(dim)
@@ -153,10 +157,11 @@ def index(
 
 
 def images_for(data: str, model: str, split: str) -> "Manifest":
-    """Return the images to embed; those of a folder have the split that a run gave them."""
+    """Return the images to embed, with paths for labels where a run has them; a folder is split as in the run."""
     from tophit.data.folders import open_images, part_of
 
     images = open_images(data)  # before torch, whose import takes long
-    from tophit.training.run_data import split_as_in_run
+    from tophit.training.run_data import levels_as_in_run, split_as_in_run
 
+    images = levels_as_in_run(model, images)
     return part_of(split_as_in_run(model, images) if Path(data).is_dir() else images, split)

@@ -97,6 +97,8 @@ def index(
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)
         view.note(f"{written} vectors written.")
     else:
+        if part.left_out:
+            view.note(part.left_out)
         embedder = load(run) if dim is None else load(run).shortened(dim)
         catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():
@@ -119,7 +121,8 @@ def index(
     "tophit search mine.index --like a.png --like b.png --unlike c.png · "
     "tophit search mine.index query.png --rerank k-reciprocal · "
     "tophit search mine.index query.png --group-by sku --csv · "
-    "tophit search mine.index query.png --min-chance 0.5"
+    "tophit search mine.index query.png --min-chance 0.5 · "
+    "tophit search clip.index --text 'red mug with a handle'"
 )
 def search(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
@@ -134,6 +137,12 @@ def search(
     unlike: Annotated[
         list[str] | None, typer.Option("--unlike", help="Less like this: an id or an image (repeatable).")
     ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Search by words, alone or mixed with images; for CLIP and SigLIP.")
+    ] = None,
+    text_weight: Annotated[
+        float, typer.Option("--text-weight", min=0, max=1, help="How much words weigh beside images.")
+    ] = 0.5,
     together: Annotated[bool, typer.Option("--together", help="All images and ids as one query.")] = False,
     where: WhereOption = None,
     rerank: Annotated[
@@ -190,19 +199,25 @@ def search(
             rerank=steps,
             group_by=group_by,
             least=LeastChance(min_chance, precision),
+            text=text,
+            text_weight=text_weight,
         )
-        found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+        found = catalogue.answer(query, Wording("--", "images, --id, --text", "one image and no --id"))
         if conditions and not any(found) and not catalogue.index.count(conditions):
             from tophit.search.field_values import why_nothing
 
             errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     if query.is_combined:
-        wanted = [*map(str, images), *names, *(like or ())]
+        wanted = [*map(str, images), *names, *(like or ()), *([text] if text is not None else ())]
         titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]
         pictures = [next((each for each in (*images, *liked) if isinstance(each, Path)), None)]
     else:
         titles = [*(f"{image} ({_box_text(crop)})" if crop else str(image) for image in images), *names]
         pictures = [*images, *(None for _ in names)]
+        if text is not None and not titles:
+            titles, pictures = [text], [None]
+        elif text is not None:
+            titles = [f"{title} and {text}" for title in titles]
     if as_json:
         print(json.dumps(results_as_json(titles, found, others), indent=2, ensure_ascii=False))
     elif as_csv:
@@ -263,10 +278,14 @@ def _draw(
     rows = [
         (
             SheetCell(picture or Path(hits[0].metadata["path"]), Path(title).name),
-            [SheetCell(Path(hit.metadata["path"]), f"{hit.metadata['label']}\n{hit.score:.3f}") for hit in hits],
+            [
+                SheetCell(Path(hit.metadata["path"]), f"{hit.metadata.get('label', '')}\n{hit.score:.3f}")
+                for hit in hits
+            ],
         )
         for title, picture, hits in zip(titles, pictures, found, strict=True)
         if hits
     ]
-    contact_sheet(rows, sheet)
+    if note := contact_sheet(rows, sheet):
+        errors.print(note, highlight=False, markup=False, soft_wrap=True)
     errors.print(f"Results drawn into {sheet}", highlight=False, soft_wrap=True)

@@ -80,8 +80,9 @@ class Catalogue:
         """Return the results of a query, best first: a list for each example, or one if it combines them."""
         query.check(wording, lambda source: not isinstance(source, ItemId))
         check_fields(self.index, query.fields)
+        text = None if query.text is None else self.embedder.encode_text(query.text)[0]
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
-        return answer(self.index, query, *parts, calibration=self.calibration)
+        return answer(self.index, query, *parts, text=text, calibration=self.calibration)
 
     def search(
         self,
@@ -130,6 +131,25 @@ class Catalogue:
         least = LeastChance(min_chance, precision)
         query = Query[Example](examples, k=k, where=where, rerank=rerank, group_by=group_by, least=least)
         return self.answer(query) if ids else []
+
+    def search_text(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
+    ) -> list[list[Hit]]:
+        """Return the items nearest to each of some texts, best first; needs a model with a text tower.
+
+        Words and pictures together: ``answer(Query([image], text="red", text_weight=0.5))``.
+        """
+        if isinstance(texts, str):
+            raise UsageError(f"search_text takes a list of texts: write [{texts!r}].")
+        return [
+            self.answer(Query[Example](text=text, k=k, where=where, rerank=rerank, group_by=group_by))[0]
+            for text in texts
+        ]
 
     def search_box(
         self,

@@ -21,6 +21,7 @@ from tophit.search.groups import search_groups, with_others
 from tophit.search.index import Index
 
 AGAINST = 0.5  # how much unwanted examples weigh
+TEXT_WEIGHT = 0.5  # how much words weigh beside pictures
 Where = Mapping[str, Any] | None
 Box = tuple[float, float, float, float]
 Source = TypeVar("Source")
@@ -49,6 +50,7 @@ class Query(Generic[Source]):
     Each of ``examples`` is searched for on its own. ``together`` makes one query of all of them; so do ``like`` (more
     like these) and ``unlike`` (less like those). ``box`` crops the only example. ``group_by`` names a column that
     groups items: a result is the best item of a group. At most ``deepest`` results are looked at to find k groups.
+    ``text`` searches by words, alone or mixed with every query that examples make: ``text_weight`` from 0 to 1.
     ``least`` cuts the list by chances, where the index is calibrated.
     """
 
@@ -63,6 +65,8 @@ class Query(Generic[Source]):
     against: float = AGAINST
     group_by: str | None = None
     deepest: int | None = None
+    text: str | None = None
+    text_weight: float = TEXT_WEIGHT
     least: LeastChance = ANY_CHANCE
 
     @property
@@ -78,23 +82,25 @@ class Query(Generic[Source]):
     def check(self, wording: Wording, can_crop: Callable[[Source], bool]) -> None:
         """Refuse parts that do not go together."""
         say = wording
-        if not (self.examples or self.like or self.unlike):
+        if not (self.examples or self.like or self.unlike or self.text):
             raise UsageError(f"Say what to search for: {say.sources}, or {say.prefix}like.")
-        if self.unlike and not (self.like or self.examples):
+        if not 0 <= self.text_weight <= 1:
+            raise UsageError(f"{say.prefix}text-weight is from 0 (only pictures) to 1 (only words).")
+        if self.unlike and not (self.like or self.examples or self.text):
             raise UsageError(f"{say.prefix}unlike needs something that is wanted: {say.sources}, or {say.prefix}like.")
         if self.box is not None and (len(self.examples) != 1 or not can_crop(self.examples[0])):
             raise UsageError(f"{say.prefix}box crops a single picture; give exactly {say.croppable}.")
         self.least.check(say.prefix)
         if self.least and not self.tells_chances:
             raise UsageError(
-                f"Chances are calibrated for the plain scores of single pictures: leave {say.prefix}rerank and the "
-                f"combination of examples out, or the least chance."
+                f"Chances are calibrated for the plain scores of single pictures: leave {say.prefix}rerank, "
+                f"{say.prefix}text and combinations of examples out, or the least chance."
             )
 
     @property
     def tells_chances(self) -> bool:
-        """Whether its scores are what a calibration explains: cosines with single examples, not re-ranked."""
-        return not (self.is_combined or self.rerank)
+        """Whether its scores are what a calibration explains: cosines with single pictures, not re-ranked."""
+        return not (self.is_combined or self.rerank or self.text is not None)
 
 
 @dataclass(frozen=True)
@@ -111,21 +117,26 @@ def answer(
     examples: Sequence[Resolved],
     like: Sequence[Resolved] = (),
     unlike: Sequence[Resolved] = (),
+    text: np.ndarray | None = None,
     calibration: StoredCalibration | None = None,
 ) -> list[list[Hit]]:
     """Return the results of a query whose examples are resolved: a list for each example, or one if it is combined.
 
-    With a calibration, results of single examples have chances.
+    ``text`` is the vector (dim,) of the query's words. With a calibration, results of single examples have chances.
     """
     if query.least and calibration is None:
         raise no_calibration()
     wanted = [*examples, *like]
+    if text is not None and not wanted:
+        wanted, text = [Resolved(text)], None
     if query.is_combined:
         vectors = combined_vector(_vectors(wanted), _vectors(unlike), query.against)[None]
         leave_out = [[each.id for each in (*wanted, *unlike) if each.id is not None]]
     else:
         vectors = _vectors(wanted)
         leave_out = [[] if each.id is None else [each.id] for each in wanted]
+    if text is not None:
+        vectors = mixed_vectors(vectors, text, query.text_weight)
     if calibration is not None and query.tells_chances:
         return _told(index, query, vectors, leave_out, calibration)
     return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out, query.group_by, query.deepest)
@@ -215,6 +226,17 @@ def combined_vector(wanted: np.ndarray, unwanted: np.ndarray | None = None, agai
     if length < 1e-6:
         raise UsageError("The examples cancel each other out: the wanted and the unwanted ones are the same.")
     return (query / length).astype(np.float32)
+
+
+def mixed_vectors(pictures: np.ndarray, text: np.ndarray, weight: float = TEXT_WEIGHT) -> np.ndarray:
+    """Return unit vectors (Q, dim) between those of pictures (Q, dim) and that of words (dim,).
+
+    (1 - weight) * picture + weight * text, each of unit length, scaled to unit length.
+    """
+    mixed = (1 - weight) * _unit(pictures) + weight * _unit(text[None])
+    if np.linalg.norm(mixed, axis=1).min() < 1e-6:
+        raise UsageError("The words and the picture cancel each other out; change the weight of the words.")
+    return _unit(mixed).astype(np.float32)
 
 
 def _search(index: Index, queries: np.ndarray, k: int, where: Where, without: Sequence[set[str]]) -> list[list[Hit]]:

@@ -163,5 +163,6 @@ class AboutAnswer(Envelope):
     run: dict[str, Any] | None
     writable: bool
     calibration: dict[str, Any] | None = Field(description="How chances were calibrated; null if they were not.")
+    words: bool = Field(description="Whether text can be searched for: the model has a text tower.")
     fields: list[dict[str, Any]]
     limits: dict[str, float]

@@ -282,6 +282,7 @@ class Library:
             "run": self.run,
             "writable": self.config.writable,
             "calibration": _calibration_facts(self.first),
+            "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }

@@ -16,7 +16,7 @@ from tophit.evaluation.calibration_features import VOTERS
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
 from tophit.search.chances import LeastChance
 from tophit.search.filters import parse_filter
-from tophit.search.query import ItemId, Query, Wording
+from tophit.search.query import TEXT_WEIGHT, ItemId, Query, Wording
 from tophit.serve.config import Limits
 from tophit.serve.decode_pool import FractionBox
 from tophit.serve.problems import Problem
@@ -29,7 +29,7 @@ GivenId = Annotated[str, Field(min_length=1, max_length=1600)]
 """An id as an answer gave it: encrypted, it is longer."""
 
 
-_WORDING = Wording("", "files, ids, uploads, vectors", "one file, upload or id")
+_WORDING = Wording("", "files, ids, uploads, vectors, text", "one file, upload or id")
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,15 @@ class SearchRequest(_Request):
         None, gt=0, le=1, description="End the list where the expected share of right results would fall below this."
     )
 
+    text: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="Words to search for, alone or mixed with every query; for models with a text tower (see /about).",
+        examples=["red mug with a handle"],
+    )
+    text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description="How much words weigh beside pictures.")
+
     @model_validator(mode="after")
     def _box_is_inside(self) -> Self:
         if self.box is not None:
@@ -127,6 +136,8 @@ class SearchRequest(_Request):
             rerank=[parse_reranking(text) for text in self.rerank],
             group_by=self.group_by,
             least=LeastChance(self.min_chance, self.precision),
+            text=self.text,
+            text_weight=self.text_weight,
         )
         query.check(_WORDING, lambda source: not isinstance(source, SentVector))
         pictures = len(files) + len(self.uploads)
@@ -144,7 +155,7 @@ class SearchRequest(_Request):
         widest = max([self.k, *map(_width, query.rerank)])
         if widest > limits.k:
             raise Problem(422, f"Re-ranking looks at {widest} results; at most {limits.k} are allowed.")
-        count = 1 if query.is_combined else len(query.examples)
+        count = 1 if query.is_combined else max(1, len(query.examples))
         if count * widest > limits.results:
             raise Problem(422, f"{count} queries of {widest} results are more than {limits.results:,} in all.")
         reordered = max([_candidates(step, self.k) for step in query.rerank], default=0)

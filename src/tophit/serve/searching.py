@@ -86,7 +86,7 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
         raise Problem(422, "Two models are compared on whole lists; leave min_chance and precision out.")
     if request.vectors:
         raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
-    if len(query.examples) != 1 and not query.is_combined:
+    if len(query.examples) + (query.text is not None and not query.examples) != 1 and not query.is_combined:
         raise Problem(422, "Two models are compared on one query at a time.")
     examples = await _examples(library, query, library.models)
     first, second = [(await _answers(library, model, query, examples))[0] for model in library.models]
@@ -179,13 +179,21 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
     if query.is_combined:
         whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
         shown = [{**(shown[0] if shown else {}), **whole}]
+    text = None
+    if query.text is not None:
+        with stage("embed"):
+            text = (await model.call(model.catalogue.embedder.encode_text, query.text))[0]
+        words = {"text": query.text, "text_weight": query.text_weight}
+        shown = [{**one, **words} for one in shown] or [{"kind": "text", **words}]
     parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
     large = len(shown) * (query.deepest or query.k) > _LARGE
     with stage("search"):
         async with library.large if large else nullcontext():
             told = model.catalogue.calibration
             found = await model.call(
-                lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts, calibration=told)]
+                lambda: [
+                    _plain(library, hits) for hits in answer(model.index, query, *parts, text=text, calibration=told)
+                ]
             )
     return [{"query": one, **plain} for one, plain in zip(shown, found, strict=True)]
 

@@ -94,6 +94,8 @@ class _Training:
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
         self.rows = rows_of(recipe)
+        if left_out := self.rows.whole.left_out:
+            view.note(left_out)
         if note := check_labels(recipe, self.rows.train.kind):
             view.note(note)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation

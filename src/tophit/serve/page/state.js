@@ -16,11 +16,13 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {string} group      the field that groups results, or ""
  * @property {number} least      the least chance of a result, 0 for any
  * @property {boolean} compare
+ * @property {string} text       words to search for, or ""
+ * @property {number} weight     how much they weigh beside pictures, 0 to 1
  */
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", least: 0, compare: false,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", least: 0, compare: false, text: "", weight: 0.5,
 };
 
 export const search = signal(readAddress());
@@ -55,7 +57,15 @@ export function readAddress() {
     group: given.get("group") || "",
     least: Math.min(1, Math.max(0, Number.parseFloat(given.get("least") || "") || 0)),
     compare: given.get("compare") === "1",
+    text: given.get("text") || "",
+    weight: share(given.get("weight")),
   };
+}
+
+/** A number from 0 to 1 as written in the address; without one, half. */
+function share(text) {
+  const value = Number.parseFloat(text ?? "");
+  return value >= 0 && value <= 1 ? value : EMPTY.weight;
 }
 
 /** @param {Search} state */
@@ -73,6 +83,8 @@ export function address(state) {
   if (state.group) told.set("group", state.group);
   if (state.least) told.set("least", String(state.least));
   if (state.compare) told.set("compare", "1");
+  if (state.text) told.set("text", state.text);
+  if (state.text && state.weight !== EMPTY.weight) told.set("weight", String(state.weight));
   const text = told.toString();
   return text ? `/?${text}` : "/";
 }
@@ -85,7 +97,7 @@ export function change(changes) {
 }
 
 /** Search from an item: a new question, so what steered the old one goes. */
-export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
+export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [], text: "" });
 
 export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, least: search.value.least, compare: search.value.compare });
 
@@ -104,11 +116,11 @@ export function steer(side, id) {
 }
 
 /** @param {Search} state */
-export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length);
+export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length || state.text);
 
 /** Whether results of this search have chances: those of single pictures, in the order found. */
 export const tellsChances = (state) =>
-  Boolean(about.value?.calibration) && !state.compare && !state.rerank && state.uploads.length < 2 && !state.like.length && !state.unlike.length;
+  Boolean(about.value?.calibration) && !state.compare && !state.rerank && !state.text && state.uploads.length < 2 && !state.like.length && !state.unlike.length;
 
 /** @param {Search} state */
 function request(state) {
@@ -122,6 +134,7 @@ function request(state) {
     where: Object.keys(state.where).length ? state.where : null,
     k: state.k,
     rerank: state.rerank ? [state.rerank] : [],
+    ...(state.text && { text: state.text, text_weight: state.weight }),
     group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
     min_chance: (tellsChances(state) && state.least) || null,
   };
@@ -136,7 +149,8 @@ export async function othersOf(item) {
   const group = { ...state.where, [state.group]: item.metadata[state.group] };
   const k = Math.min(item.others + 1, about.value.limits.k);
   const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null, min_chance: null });
-  return found.queries[0].results.filter((one) => one.id !== item.id);
+  const others = found.queries[0].results.filter((one) => one.id !== item.id);
+  return others.map(({ rank, ...one }) => one); // their ranks are among the group only
 }
 
 let running = null;
@@ -183,7 +197,7 @@ function summary(found) {
 /** @param {File[]} files */
 export async function searchFiles(files) {
   const pictures = files.filter((file) => file.type.startsWith("image/") || !file.type);
-  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG or WebP."));
+  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG, WebP, or another kind of image file."));
   busy.value = true;
   try {
     const found = await postFiles(pictures, { k: 1, together: false });
