@@ -12,6 +12,7 @@ __all__ = [
     "Index",
     "__version__",
     "batches",
+    "calibrate",
     "compare",
     "embed",
     "evaluate",
@@ -21,6 +22,7 @@ __all__ = [
     "losses",
     "methods",
     "mining",
+    "name",
     "open_catalogue",
     "plan",
     "report",
@@ -30,7 +32,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tophit import batches, evaluation, losses, methods, mining
-    from tophit.api import compare, embed, evaluate, index, plan, report, resume, train
+    from tophit.api import calibrate, compare, embed, evaluate, index, name, plan, report, resume, train
     from tophit.models import load
     from tophit.search import Index
     from tophit.search.catalogue import open_catalogue

@@ -108,17 +108,21 @@ def evaluate(
     from dataclasses import asdict
 
     from tophit.reranking import parse_reranking
+    from tophit.training.calibrate_rows import calibrate_if_missing
     from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
 
+    if part.left_out:
+        view_of(progress).note(part.left_out)
     wanted = measured_for(recipe_of_run(name), metrics, clusters, protocol)
     judging = judging_for(recipe_of_run(name), part, judgements, jaccard)
     step, view = None if rerank is None else parse_reranking(rerank), view_of(progress)
     other = None if against is None else embedder_of(against)
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
-    found = evaluate_fully(
-        embedder_of(model), part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view
-    )
+    embedder = embedder_of(model)
+    found = evaluate_fully(embedder, part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view)
+    if split in ("test", "validation") and judgements is None:
+        found.calibration.extend(calibrate_if_missing(embedder, found.vectors, found.rows, view))
     if out is not None:
         write_evaluation(found, out)
     return found

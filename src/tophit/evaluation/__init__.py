@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from tophit.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from tophit.evaluation.calibration import Calibration, calibrate
     from tophit.evaluation.changes import WonAndLost, rank_changes, won_and_lost
     from tophit.evaluation.clustering import class_spread, clustering_metrics, nmi, pairwise_f1
     from tophit.evaluation.confidence import PairedDifference, bootstrap_intervals, paired_difference
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from tophit.evaluation.worst import WorstQueries, worst_queries
 
 __all__ = [
+    "Calibration",
     "Metric",
     "PairCurves",
     "PairedDifference",
@@ -27,6 +29,7 @@ __all__ = [
     "WonAndLost",
     "WorstQueries",
     "bootstrap_intervals",
+    "calibrate",
     "class_spread",
     "clustering_metrics",
     "graded_metrics",
@@ -45,6 +48,8 @@ __all__ = [
 __getattr__, __dir__ = on_first_use(
     __name__,
     {
+        "Calibration": "tophit.evaluation.calibration",
+        "calibrate": "tophit.evaluation.calibration",
         "WonAndLost": "tophit.evaluation.changes",
         "rank_changes": "tophit.evaluation.changes",
         "won_and_lost": "tophit.evaluation.changes",

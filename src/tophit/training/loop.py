@@ -94,6 +94,8 @@ class _Training:
         self.first = self.stepper.rank == 0  # only the first process writes and shows anything
         self.view = view = view if self.first else View()
         self.rows = rows_of(recipe)
+        if left_out := self.rows.whole.left_out:
+            view.note(left_out)
         if note := check_labels(recipe, self.rows.train.kind):
             view.note(note)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
@@ -440,7 +442,9 @@ class _Training:
         on_first(self.stepper, lambda: None)  # the best embedder is complete before other processes read it
         result |= count_centres(self.run.folder)
         test = FinalTest(self.run, self.recipe, self.rows, self.stepper, self.bad, self.view)
-        result |= test.after(load(self.run.best).to(self.embedder.device))
+        kept = load(self.run.best).to(self.embedder.device)
+        result |= test.after(kept)
+        result |= test.calibrate(kept)
         if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
             result |= test.before(make_embedder(self.recipe, head=False, device=self.stepper.device))
         if self.first:

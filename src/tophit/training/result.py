@@ -61,9 +61,10 @@ class TrainingResult(dict[str, Any]):
         return load(self.folder / "best")
 
     def sentences(self) -> list[str]:
-        """Say what was kept and what was gained."""
+        """Say what was kept, what was gained, and how well its chances hold."""
         found = [self["kept"]["sentence"]] if "kept" in self else []
-        return [*found, gain_sentence(self)] if self.get("gain") else found
+        gained = [gain_sentence(self)] if self.get("gain") else []
+        return [*found, *gained, *self.get("calibration", ())]
 
     def headline(self) -> str:
         """Say how long it took and where the embedder is."""
