@@ -110,6 +110,8 @@ def index(
         console.print(
             f"{len(catalogue.index)} images are in {out}. Search it with: {command}", highlight=False, soft_wrap=True
         )
+        for sentence in catalogue.calibration.sentences() if catalogue.calibration is not None else ():
+            console.print(sentence, highlight=False)
         stats = catalogue.index.stats()
         if stats.get("recall@10", 1) < 1:
             console.print(f"Kind of index: {stats['kind']}; recall@10 measured: {stats['recall@10']:.3f}")
@@ -121,6 +123,7 @@ def index(
     "tophit search mine.index --like a.png --like b.png --unlike c.png · "
     "tophit search mine.index query.png --rerank k-reciprocal · "
     "tophit search mine.index query.png --group-by sku --csv · "
+    "tophit search mine.index query.png --min-chance 0.5 · "
     "tophit search clip.index --text 'red mug with a handle'"
 )
 def search(
@@ -153,15 +156,25 @@ def search(
         typer.Option("--group-by", metavar="COLUMN", help="One result for each value of a column, the best item."),
     ] = None,
     others: Annotated[bool, typer.Option("--others", help="With --group-by: also the rest of each group.")] = False,
+    min_chance: Annotated[
+        float | None, typer.Option("--min-chance", help="Leave out results that are less likely to be right, as 0.5.")
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            "--precision", help="End the list where the expected share of right results falls below, as 0.95."
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many results.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     sheet: Annotated[Path | None, typer.Option("--sheet", help="Also draw the results into this PNG.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Find the indexed images nearest to images, items or examples: rank, score, label, path."""
+    """Find the indexed images nearest to images, items or examples: rank, score, chance, label, path."""
     from tophit.reranking import parse_reranking
     from tophit.search.catalogue import open_catalogue
+    from tophit.search.chances import LeastChance
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
     from tophit.search.result_rows import results_as_json, write_results_csv
@@ -187,6 +200,7 @@ def search(
             where=conditions,
             rerank=steps,
             group_by=group_by,
+            least=LeastChance(min_chance, precision),
             text=text,
             text_weight=text_weight,
         )
@@ -212,6 +226,10 @@ def search(
         write_results_csv(titles, found, sys.stdout, others)
     else:
         for title, hits in zip(titles, found, strict=True):
+            nothing = getattr(hits, "nothing", None)
+            if nothing is not None:
+                console.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
+                continue
             console.print(hits_table(title, hits, group_by, others))
     for title, hits in zip(titles, found, strict=True):
         if (early := getattr(hits, "stopped_at", None)) is not None:
@@ -228,15 +246,17 @@ def search(
 def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: bool = False) -> Table:
     """Return a table of results: rank, score, label, path; with groups, their value and how many others they have."""
     grouped = [] if group_by is None else [escape(group_by), Column("others", justify="right")]
-    table = Table("rank", "score", "label", *grouped, Column("path", overflow="fold"), title=escape(title))
+    told = ["chance"] if any(hit.chance is not None for hit in hits) else []
+    table = Table("rank", "score", *told, "label", *grouped, Column("path", overflow="fold"), title=escape(title))
     for hit in hits:
         for one in (hit, *hit.others) if with_others else (hit,):
             group = [] if group_by is None else [escape(str(one.metadata.get(group_by, ""))), str(len(hit.others))]
             if one is not hit:
                 group = ["", ""]
-            path, label = one.metadata.get("path", one.id), one.metadata.get("label", "")
+            path, label = str(one.metadata.get("path", one.id)), one.metadata.get("label", "")
             rank = str(hit.rank) if one is hit else ""
-            table.add_row(rank, f"{one.score:.4f}", escape(str(label)), *group, escape(str(path)))
+            chance = [""] if one.chance is None else [f"{one.chance:.0%}"]
+            table.add_row(rank, f"{one.score:.4f}", *(chance if told else []), escape(str(label)), *group, escape(path))
     return table
 
 

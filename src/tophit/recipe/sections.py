@@ -404,6 +404,11 @@ class Evaluation(Section):
         default=True, description="Measure the test classes also with the backbone as it was before training."
     )
     per_query: bool = Field(default=False, description="Save the metrics of every test query in per_query.npz.")
+    calibrate: bool = Field(
+        default=True,
+        description="Finally learn the chances of results from the validation and test classes, which training did not "
+        "see, for searches with --min-chance and --precision.",
+    )
 
 
 class Paper(Section):

@@ -28,6 +28,8 @@ class Hit:
     id: str
     metadata: dict[str, Any]
     others: "tuple[Hit, ...]" = ()
+    chance: float | None = None
+    """That it is right, where the index is calibrated."""
 
 
 @dataclass(frozen=True)

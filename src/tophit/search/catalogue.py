@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from tophit.calibrating import StoredCalibration
 from tophit.data.item_rows import to_item, to_row
 from tophit.data.manifest import ImageRow
 from tophit.embedding.rows import embed_rows
@@ -19,14 +20,18 @@ from tophit.embedding.vector_parts import (
     read_part,
 )
 from tophit.errors import TophitError, UsageError
+from tophit.evaluation.calibration import CUT_OFF
 from tophit.files import read_checked_json, write_checked_json
 from tophit.images.decode import Box, picture_size, read_image
 from tophit.models.embedder import Embedder, ImageInput
 from tophit.progress import Progress
 from tophit.reranking import Reranking
 from tophit.search.backend import Hit
+from tophit.search.calibrate_items import calibrate_index, index_calibration
+from tophit.search.chances import LeastChance, no_calibration
 from tophit.search.field_values import check_fields
 from tophit.search.index import Index
+from tophit.search.naming import Name, check_cut_off, name_vectors
 from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
 from tophit.search.versions import (
     IndexOptions,
@@ -49,11 +54,13 @@ class Catalogue:
     """An index and its embedder.
 
     Every search takes ``where`` (a filter), ``rerank`` (steps, in order) and ``group_by`` (a column: one result for
-    each of its values, with the rest of the group in ``hit.others``).
+    each of its values, with the rest of the group in ``hit.others``). With a ``calibration``, results have chances;
+    ``min_chance`` and ``precision`` end the lists by them.
     """
 
     index: Index
     embedder: Embedder
+    calibration: StoredCalibration | None = None
 
     def __repr__(self) -> str:
         name = self.embedder.architecture["backbone"]
@@ -75,7 +82,7 @@ class Catalogue:
         check_fields(self.index, query.fields)
         text = None if query.text is None else self.embedder.encode_text(query.text)[0]
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
-        return answer(self.index, query, *parts, text=text)
+        return answer(self.index, query, *parts, text=text, calibration=self.calibration)
 
     def search(
         self,
@@ -84,12 +91,30 @@ class Catalogue:
         where: Where = None,
         rerank: Sequence[Reranking] = (),
         group_by: str | None = None,
+        min_chance: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the k nearest items of each image, best first."""
+        """Return the k nearest items of each image, best first.
+
+        ``min_chance`` leaves out results that are less likely to be right; ``precision`` keeps as many as are right
+        with that chance on average. A list that they leave empty says why in ``nothing``.
+        """
         if isinstance(images, str | Path):
             raise UsageError(f"search takes a list of images: write [{images!r}].")
-        query = Query[Example](images, k=k, where=where, rerank=rerank, group_by=group_by)
+        least = LeastChance(min_chance, precision)
+        query = Query[Example](images, k=k, where=where, rerank=rerank, group_by=group_by, least=least)
         return self.answer(query) if len(images) else []
+
+    def name(self, images: Sequence[Example], cut_off: float = CUT_OFF, where: Where = None) -> list[Name]:
+        """Return what each image shows, by the labels of the nearest items: a label and its chance, or unknown."""
+        if isinstance(images, str | Path):
+            raise UsageError(f"name takes a list of images: write [{images!r}].")
+        check_cut_off(cut_off)
+        if self.calibration is None:
+            raise no_calibration()
+        check_fields(self.index, where or ())
+        examples = self._resolve(images, None)
+        return name_vectors(self.index, examples, self.calibration, where, cut_off) if examples else []
 
     def search_ids(
         self,
@@ -98,9 +123,13 @@ class Catalogue:
         where: Where = None,
         rerank: Sequence[Reranking] = (),
         group_by: str | None = None,
+        min_chance: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Hit]]:
         """Return the items nearest to each of some items; none finds itself."""
-        query = Query[Example]([ItemId(each) for each in ids], k=k, where=where, rerank=rerank, group_by=group_by)
+        examples = [ItemId(each) for each in ids]
+        least = LeastChance(min_chance, precision)
+        query = Query[Example](examples, k=k, where=where, rerank=rerank, group_by=group_by, least=least)
         return self.answer(query) if ids else []
 
     def search_text(
@@ -249,7 +278,8 @@ def load_catalogue(
 
 def open_catalogue(folder: str | Path, writable: bool = False, version: str | None = None) -> Catalogue:
     """Open an index with its embedder; an embedder that did not make the index is refused."""
-    return Catalogue(*open_version(folder, version, writable))
+    index, embedder = open_version(folder, version, writable)
+    return Catalogue(index, embedder, index_calibration(folder, index.fingerprint, version))
 
 
 def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progress: Progress | None = None) -> int:
@@ -319,4 +349,5 @@ def _growing(
     with index:
         yield Catalogue(index, loaded), name
         index.compact()  # merges what was written and tunes the search for it
+        calibrate_index(folder, index, name)
     switch_version(folder, name)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tophit.search.backend import Hit
+from tophit.search.chances import Hits
 from tophit.search.index import Index
 
 Ranked = Callable[[Sequence[int], int], list[list[Hit]]]
@@ -18,7 +19,7 @@ _FIRST_DEPTH = 50
 _DEEPER = 4
 
 
-class GroupedHits(list[Hit]):
+class GroupedHits(Hits):
     """The best item of each group; ``others`` of a hit are the rest of its group, best first.
 
     ``stopped_at`` is None, or how many results were looked at when the search stopped with fewer groups than wanted

@@ -5,15 +5,18 @@ decodes uploads in processes of their own). :func:`answer` does the rest: it com
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from tophit.calibrating import StoredCalibration
 from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 from tophit.search.backend import Hit
+from tophit.search.chances import ANY_CHANCE, Hits, LeastChance, chances_of, depth_of, no_calibration, with_chances
 from tophit.search.groups import search_groups, with_others
 from tophit.search.index import Index
 
@@ -48,6 +51,7 @@ class Query(Generic[Source]):
     like these) and ``unlike`` (less like those). ``box`` crops the only example. ``group_by`` names a column that
     groups items: a result is the best item of a group. At most ``deepest`` results are looked at to find k groups.
     ``text`` searches by words, alone or mixed with every query that examples make: ``text_weight`` from 0 to 1.
+    ``least`` cuts the list by chances, where the index is calibrated.
     """
 
     examples: Sequence[Source] = ()
@@ -63,6 +67,7 @@ class Query(Generic[Source]):
     deepest: int | None = None
     text: str | None = None
     text_weight: float = TEXT_WEIGHT
+    least: LeastChance = ANY_CHANCE
 
     @property
     def is_combined(self) -> bool:
@@ -85,6 +90,17 @@ class Query(Generic[Source]):
             raise UsageError(f"{say.prefix}unlike needs something that is wanted: {say.sources}, or {say.prefix}like.")
         if self.box is not None and (len(self.examples) != 1 or not can_crop(self.examples[0])):
             raise UsageError(f"{say.prefix}box crops a single picture; give exactly {say.croppable}.")
+        self.least.check(say.prefix)
+        if self.least and not self.tells_chances:
+            raise UsageError(
+                f"Chances are calibrated for the plain scores of single pictures: leave {say.prefix}rerank, "
+                f"{say.prefix}text and combinations of examples out, or the least chance."
+            )
+
+    @property
+    def tells_chances(self) -> bool:
+        """Whether its scores are what a calibration explains: cosines with single pictures, not re-ranked."""
+        return not (self.is_combined or self.rerank or self.text is not None)
 
 
 @dataclass(frozen=True)
@@ -102,11 +118,14 @@ def answer(
     like: Sequence[Resolved] = (),
     unlike: Sequence[Resolved] = (),
     text: np.ndarray | None = None,
+    calibration: StoredCalibration | None = None,
 ) -> list[list[Hit]]:
     """Return the results of a query whose examples are resolved: a list for each example, or one if it is combined.
 
-    ``text`` is the vector (dim,) of the query's words.
+    ``text`` is the vector (dim,) of the query's words. With a calibration, results of single examples have chances.
     """
+    if query.least and calibration is None:
+        raise no_calibration()
     wanted = [*examples, *like]
     if text is not None and not wanted:
         wanted, text = [Resolved(text)], None
@@ -118,7 +137,31 @@ def answer(
         leave_out = [[] if each.id is None else [each.id] for each in wanted]
     if text is not None:
         vectors = mixed_vectors(vectors, text, query.text_weight)
+    if calibration is not None and query.tells_chances:
+        return _told(index, query, vectors, leave_out, calibration)
     return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out, query.group_by, query.deepest)
+
+
+def _told(
+    index: Index, query: Query[Any], vectors: np.ndarray, leave_out: list[list[str]], calibration: StoredCalibration
+) -> list[list[Hit]]:
+    """Search deep enough to tell the chances of results, and end each list where they fall too low."""
+    depth = depth_of(index, query.k, max(map(len, leave_out), default=0))
+    deep = search_vectors(index, vectors, depth, query.where, (), leave_out)
+    items = index.count(query.where) if query.where else len(index)
+    grouped = [hits[: query.k] for hits in deep]
+    if query.group_by is not None:
+        grouped = search_vectors(index, vectors, query.k, query.where, (), leave_out, query.group_by, query.deepest)
+    answers: list[list[Hit]] = []
+    for hits, ranked, chances in zip(grouped, deep, chances_of(calibration, deep, items), strict=True):
+        by_id = {hit.id: float(chance) for hit, chance in zip(ranked, chances, strict=True)}
+        told = with_chances(hits, by_id)
+        kept: Hits = copy(hits) if isinstance(hits, Hits) else Hits()
+        kept[:] = told[: query.least.length([hit.chance or 0.0 for hit in told])] if query.least else told
+        if query.least and not kept:
+            kept.nothing = query.least.nothing(told[0] if told else None)
+        answers.append(kept)
+    return answers
 
 
 def resolve_items(index: Index, ids: Sequence[str]) -> list[Resolved]:

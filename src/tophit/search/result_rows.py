@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from tophit.search.backend import Hit
+from tophit.search.chances import Hits
 from tophit.search.groups import GroupedHits
 
-_OWN = ("query", "rank", "score", "id", "others", "best")
+_OWN = ("query", "rank", "score", "chance", "id", "others", "best")
 
 
 def results_as_json(titles: Sequence[str], found: Sequence[Sequence[Hit]], with_others: bool = False) -> list[Any]:
@@ -44,11 +45,13 @@ def _answer(hits: Sequence[Hit], with_others: bool) -> dict[str, Any]:
             plain["others"] = [_plain(other) for other in hit.others] if with_others else len(hit.others)
         results.append(plain)
     early = hits.stopped_at if isinstance(hits, GroupedHits) else None
-    return {"results": results, **({} if early is None else {"stopped_at": early})}
+    nothing = hits.nothing.plain() if isinstance(hits, Hits) and hits.nothing is not None else {}
+    return {"results": results, **nothing, **({} if early is None else {"stopped_at": early})}
 
 
 def _plain(hit: Hit) -> dict[str, Any]:
-    return {"score": hit.score, "id": hit.id, **{_column(name): value for name, value in hit.metadata.items()}}
+    told = {} if hit.chance is None else {"chance": hit.chance}
+    return {"score": hit.score, **told, "id": hit.id} | {_column(name): each for name, each in hit.metadata.items()}
 
 
 def _rows(hits: Sequence[Hit], with_others: bool) -> Iterator[dict[str, Any]]:
@@ -56,7 +59,8 @@ def _rows(hits: Sequence[Hit], with_others: bool) -> Iterator[dict[str, Any]]:
     for hit in hits:
         extra = {"others": len(hit.others)} if grouped else {}
         for one in (hit, *hit.others) if with_others else (hit,):
-            own = {"rank": hit.rank, "score": f"{one.score:.6f}", "id": one.id, **extra}
+            told = {} if hit.chance is None else {"chance": "" if one.chance is None else f"{one.chance:.4f}"}
+            own = {"rank": hit.rank, "score": f"{one.score:.6f}", **told, "id": one.id, **extra}
             if grouped and with_others:
                 own["best"] = "true" if one is hit else "false"
             yield own | {_column(name): _text(value) for name, value in one.metadata.items()}

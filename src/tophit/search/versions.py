@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tophit.calibrating import read_calibration
 from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json, write_checked_json
@@ -128,6 +129,9 @@ def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | 
         if new:
             write_versions(folder, known)
         embedder.save(folder / name / "embedder")
+        calibration = None if embedder.folder is None else read_calibration(embedder.folder, version.fingerprint)
+        if calibration is not None:
+            calibration.save(folder / name / "embedder")
         facts = backend_facts(version.backend)
         # Without options the address is that of the file alone.
         secrets = from_environment(facts) if options is not None else credentials(version.backend, version.location)

@@ -281,6 +281,7 @@ class Library:
             "against": self.second.name if self.second else None,
             "run": self.run,
             "writable": self.config.writable,
+            "calibration": _calibration_facts(self.first),
             "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
@@ -291,6 +292,15 @@ def _name(folder: Path) -> str:
     """Return the name of an index: its folder's, with the parent's before a plain 'index'."""
     full = folder.absolute()
     return f"{full.parent.name}/{full.name}" if full.name == "index" else full.name
+
+
+def _calibration_facts(model: ServedModel) -> dict[str, Any] | None:
+    """Return how the chances of an index were calibrated, in words and numbers."""
+    stored = model.catalogue.calibration
+    if stored is None:
+        return None
+    made = stored.calibration
+    return {"unknown": made.unknown, "classes": made.classes, "sentences": stored.sentences()}
 
 
 def _run_facts(run: Path, model: str) -> dict[str, Any]:

@@ -11,7 +11,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from tophit.data.manifest import FEATURE_FILE
+from tophit.evaluation.calibration import CUT_OFF
+from tophit.evaluation.calibration_features import VOTERS
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
+from tophit.search.chances import LeastChance
 from tophit.search.filters import parse_filter
 from tophit.search.query import TEXT_WEIGHT, ItemId, Query, Wording
 from tophit.serve.config import Limits
@@ -91,6 +94,12 @@ class SearchRequest(_Request):
         "The rest of a group: the same search with the group's value in where.",
         examples=["sku"],
     )
+    min_chance: float | None = Field(
+        None, gt=0, le=1, description="Leave out results that are less likely to be right; needs a calibrated index."
+    )
+    precision: float | None = Field(
+        None, gt=0, le=1, description="End the list where the expected share of right results would fall below this."
+    )
 
     text: str | None = Field(
         None,
@@ -126,6 +135,7 @@ class SearchRequest(_Request):
             where=self.where,
             rerank=[parse_reranking(text) for text in self.rerank],
             group_by=self.group_by,
+            least=LeastChance(self.min_chance, self.precision),
             text=self.text,
             text_weight=self.text_weight,
         )
@@ -156,6 +166,21 @@ class SearchRequest(_Request):
                 f"{limits.pairs:,} are allowed.",
             )
         return replace(query, deepest=_deepest(query, count, limits)) if query.group_by else query
+
+
+class NameRequest(_Request):
+    """Pictures to name. Ids, uploads, vectors and files are named one by one."""
+
+    ids: list[GivenId] = Field([], description="Items of the index; none is its own evidence.", examples=[["a.jpg"]])
+    uploads: list[Id] = Field([], description="Pictures of earlier searches, by the name that the answer gave them.")
+    vectors: list[list[float]] = Field([], description="Vectors of this model.")
+    where: dict[str, Any] | None = Field(None, description="Only items that meet this filter, as in a search.")
+    cut_off: float = Field(CUT_OFF, ge=0, le=1, description="Below this chance the answer is unknown: label is null.")
+
+    def to_query(self, limits: Limits, files: Sequence[bytes]) -> WebQuery:
+        """Return the search for the neighbours, or refuse one that asks for too much."""
+        given = {"ids": self.ids, "uploads": self.uploads, "vectors": self.vectors, "where": self.where}
+        return SearchRequest(**given, k=VOTERS).to_query(limits, files)  # type: ignore[arg-type]
 
 
 class NewItem(_Request):

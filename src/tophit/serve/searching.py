@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 
 from tophit.cancelling import check_cancelled
+from tophit.evaluation.calibration_features import DEPTH
 from tophit.evaluation.changes import rank_changes
 from tophit.search.backend import Hit
+from tophit.search.chances import Hits, no_calibration
 from tophit.search.groups import GroupedHits
+from tophit.search.naming import name_vectors
 from tophit.search.query import Box, ItemId, Resolved, answer
 from tophit.serve.guard import stage
 from tophit.serve.library import Library
 from tophit.serve.problems import Problem
-from tophit.serve.requests import SearchRequest, SentFile, SentVector, UploadName, WebQuery
+from tophit.serve.requests import NameRequest, SearchRequest, SentFile, SentVector, UploadName, WebQuery
 from tophit.serve.served_model import ServedModel
 from tophit.serve.served_pictures import box_of
 
@@ -50,6 +53,27 @@ async def search(library: Library, request: SearchRequest, files: Sequence[bytes
     return {**library.envelope(library.first), "queries": await _answers(library, library.first, query, examples)}
 
 
+async def name(library: Library, request: NameRequest, files: Sequence[bytes] = ()) -> Plain:
+    """Name what pictures show by the first model's index."""
+    query, model = request.to_query(library.limits, files), library.first
+    library.check_fields(query.fields)
+    calibration = model.catalogue.calibration
+    if calibration is None:
+        raise no_calibration()
+    examples = await _examples(library, query, [model])
+    parts = [each.resolved(model) for each in examples]
+
+    def plain() -> list[Plain]:
+        found = name_vectors(model.index, parts, calibration, query.where, request.cut_off)
+        return [{**one.plain(), "evidence": _plain(library, one.evidence)["results"]} for one in found]
+
+    with stage("search"):
+        async with library.large if len(examples) * DEPTH > _LARGE else nullcontext():
+            found = await model.call(plain)
+    names = [{"query": each.shown, **one} for each, one in zip(examples, found, strict=True)]
+    return {**library.envelope(model), "names": names}
+
+
 async def compare(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search of one query by both models, and say how ranks change from the other model to the served one."""
     if library.second is None:
@@ -58,6 +82,8 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
     library.check_fields(query.fields)
     if query.group_by is not None:
         raise Problem(422, "Two models are compared item by item; leave group_by out.")
+    if query.least:
+        raise Problem(422, "Two models are compared on whole lists; leave min_chance and precision out.")
     if request.vectors:
         raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
     if len(query.examples) + (query.text is not None and not query.examples) != 1 and not query.is_combined:
@@ -163,8 +189,11 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
     large = len(shown) * (query.deepest or query.k) > _LARGE
     with stage("search"):
         async with library.large if large else nullcontext():
+            told = model.catalogue.calibration
             found = await model.call(
-                lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts, text=text)]
+                lambda: [
+                    _plain(library, hits) for hits in answer(model.index, query, *parts, text=text, calibration=told)
+                ]
             )
     return [{"query": one, **plain} for one, plain in zip(shown, found, strict=True)]
 
@@ -172,10 +201,17 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
 def _plain(library: Library, hits: Sequence[Hit]) -> Plain:
     check_cancelled()
     plain = [
-        {"rank": hit.rank, "score": round(hit.score, 6), **library.plain_item(hit.id, hit.metadata)} for hit in hits
+        {"rank": hit.rank, "score": round(hit.score, 6), **_chance(hit), **library.plain_item(hit.id, hit.metadata)}
+        for hit in hits
     ]
+    if isinstance(hits, Hits) and hits.nothing is not None:
+        return {"results": [], **hits.nothing.plain()}
     if not isinstance(hits, GroupedHits):
         return {"results": plain}
     for one, hit in zip(plain, hits, strict=True):
         one["others"] = len(hit.others)
     return {"results": plain, "stopped_at": hits.stopped_at}
+
+
+def _chance(hit: Hit) -> Plain:
+    return {} if hit.chance is None else {"chance": round(hit.chance, 4)}

@@ -71,6 +71,9 @@ class FullEvaluation:
     text: dict[str, float] = field(default_factory=dict)  # how well class names find images, with a text tower
     text_against: dict[str, float] = field(default_factory=dict)  # the same of the second model
     relevance: str = ""  # what counts as relevant, in words, where it is not equal labels
+    rows: list[ImageRow] = field(default_factory=list)  # all that could be read
+    vectors: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # of ``rows``
+    calibration: list[str] = field(default_factory=list)  # what was calibrated on them, in words
 
     def headline(self) -> str:
         """Say how many queries of how many classes were measured."""
@@ -86,6 +89,7 @@ class FullEvaluation:
             *([self.relevance] if self.relevance else []),
             *([f"The other model by words: {words}."] if words else []),
             *([spread_sentence(self.spread)] if self.spread else []),
+            *self.calibration,
         ]
 
     def tables(self) -> list[Table]:
@@ -206,6 +210,8 @@ def evaluate_fully(
         text=_by_words(embedder, vectors, used, search.gallery),
         text_against={} if second is None or against is None else _by_words(against, second, used, search.gallery),
         relevance=in_words(used, judging),
+        rows=used,
+        vectors=vectors,
     )
 
 

@@ -445,7 +445,9 @@ class _Training:
         on_first(self.stepper, lambda: None)  # the best embedder is complete before other processes read it
         result |= count_centres(self.run.folder)
         test = FinalTest(self.run, self.recipe, self.rows, self.stepper, self.bad, self.view)
-        result |= test.after(load(self.run.best).to(self.embedder.device))
+        kept = load(self.run.best).to(self.embedder.device)
+        result |= test.after(kept)
+        result |= test.calibrate(kept)
         if self.recipe.embedder.weights != "random" and self.recipe.evaluation.before:
             result |= test.before(make_embedder(self.recipe, head=False, device=self.stepper.device))
         if self.first:

@@ -12,6 +12,7 @@ import { Download } from "./download.js";
 import { Filters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { Picture } from "./picture.js";
+import { Doubt, LeastChance, Nothing } from "./chances.js";
 import { GroupBy } from "./groups.js";
 import { EmbeddingMap } from "./map.js";
 import * as state from "./state.js";
@@ -81,6 +82,7 @@ function Query() {
       <label>Order <select id="rerank" value=${search.value.rerank} onChange=${(event) => change({ rerank: event.target.value })}>
         ${Object.entries(RERANKINGS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label>
       <${GroupBy} />
+      <${LeastChance} />
       ${about.value?.against && html`<label class="switch"><input id="compare" type="checkbox" checked=${search.value.compare}
         onChange=${(event) => change({ compare: event.target.checked })} /> <span>Compare with ${about.value.against}</span></label>`}
     </div></details>
@@ -106,12 +108,13 @@ function Found() {
   const asked = found.queries?.[0].query;
   const results = found.queries?.[0].results;
   const early = found.queries?.[0].stopped_at;
+  if (found.queries?.[0].reason) return html`<div class="found ${busy.value ? "busy" : ""}"><${Nothing} found=${found.queries[0]} /></div>`;
   return html`<div class="found ${busy.value ? "busy" : ""}">
     <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${search.value.text ? ` to “${search.value.text}”` : ""}`}</h1>
       <p class="muted small" id="times">${times.join(" · ")}</p><${Download} results=${results} /></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`
-      : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box && !search.value.text ? asked.label : null} label="Results" />`
+      : results.length ? html`<${Doubt} results=${results} /><${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box && !search.value.text ? asked.label : null} label="Results" />`
       : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}
   </div>`;
 }

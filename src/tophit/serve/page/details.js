@@ -3,6 +3,7 @@ import { html, breakable } from "./html.js";
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { picture } from "./api.js";
+import { percent } from "./chances.js";
 import { change, hasQuery, say, search, searchFrom, steer } from "./state.js";
 
 /** The items to step through, and the place of the one that is open. */
@@ -28,7 +29,8 @@ const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copie
 const write = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
 
 function Facts({ item }) {
-  const told = [item.rank && ["rank", item.rank], item.score != null && ["score", item.score.toFixed(4)], item.others > 0 && ["others", item.others]];
+  const told = [item.rank && ["rank", item.rank], item.score != null && ["score", item.score.toFixed(4)],
+    item.chance != null && ["chance", percent(item.chance)], item.others > 0 && ["others", item.others]];
   const row = (name, value, tool) => html`<div key=${name}><dt>${name}</dt><dd>${breakable(write(value))} ${tool}</dd></div>`;
   return html`<dl class="item-facts">
     ${told.filter(Boolean).map(([name, value]) => row(name, value))}

@@ -1,5 +1,6 @@
 // Items as a grid of cards: click to search from one, look at its details, like or dislike to steer.
 import { html, breakable } from "./html.js";
+import { Chance, percent } from "./chances.js";
 import { useState } from "preact/hooks";
 import { openDetails } from "./details.js";
 import { Others } from "./groups.js";
@@ -36,7 +37,7 @@ function Card({ item, items, steerable, wanted, opened, toggle }) {
   const disliked = unlike.includes(item.id);
   const name = item.label ?? item.id;
   const word = judged(item, wanted);
-  const words = item.rank ? `Rank ${item.rank}, ${name}, ${word && `${word}, `}score ${item.score.toFixed(2)}. Search from it` : `Search from ${name}`;
+  const words = item.rank ? `Rank ${item.rank}, ${name}, ${word && `${word}, `}score ${item.score.toFixed(2)}${item.chance == null ? "" : `, chance ${percent(item.chance)}`}. Search from it` : `Search from ${name}`;
   return html`
     <li class="card ${word} ${liked ? "liked" : ""} ${disliked ? "disliked" : ""}" data-id=${item.id} data-steerable=${steerable ? "1" : null}>
       <button class="open" aria-label=${words} title="${name}\n${item.id}" onClick=${() => searchFrom(item.id)}>
@@ -44,7 +45,7 @@ function Card({ item, items, steerable, wanted, opened, toggle }) {
       </button>
       <div class="caption">
         <span class="name" title=${name}>${breakable(name)}</span>
-        ${item.score != null && html`<span class="line"><b>${item.rank}</b><span class="score">${item.score.toFixed(3)}</span>
+        ${item.score != null && html`<span class="line"><b>${item.rank}</b><span class="score">${item.score.toFixed(3)}</span><${Chance} value=${item.chance} />
           ${item.others > 0 && html`<button class="more-of" aria-expanded=${opened} aria-label="${item.others} more of the group of ${name}" title="Show the others (o)" onClick=${toggle}>+${item.others}</button>`}</span>`}
       </div>
       <div class="steer">

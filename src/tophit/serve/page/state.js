@@ -14,6 +14,7 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {number} k
  * @property {string} rerank
  * @property {string} group      the field that groups results, or ""
+ * @property {number} least      the least chance of a result, 0 for any
  * @property {boolean} compare
  * @property {string} text       words to search for, or ""
  * @property {number} weight     how much they weigh beside pictures, 0 to 1
@@ -21,7 +22,7 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", compare: false, text: "", weight: 0.5,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", least: 0, compare: false, text: "", weight: 0.5,
 };
 
 export const search = signal(readAddress());
@@ -54,6 +55,7 @@ export function readAddress() {
     k: Math.max(1, Number.parseInt(given.get("k") || "", 10) || EMPTY.k),
     rerank: given.get("rerank") || "",
     group: given.get("group") || "",
+    least: Math.min(1, Math.max(0, Number.parseFloat(given.get("least") || "") || 0)),
     compare: given.get("compare") === "1",
     text: given.get("text") || "",
     weight: share(given.get("weight")),
@@ -79,6 +81,7 @@ export function address(state) {
   if (state.k !== EMPTY.k) told.set("k", String(state.k));
   if (state.rerank) told.set("rerank", state.rerank);
   if (state.group) told.set("group", state.group);
+  if (state.least) told.set("least", String(state.least));
   if (state.compare) told.set("compare", "1");
   if (state.text) told.set("text", state.text);
   if (state.text && state.weight !== EMPTY.weight) told.set("weight", String(state.weight));
@@ -96,7 +99,7 @@ export function change(changes) {
 /** Search from an item: a new question, so what steered the old one goes. */
 export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [], text: "" });
 
-export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, compare: search.value.compare });
+export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, least: search.value.least, compare: search.value.compare });
 
 /**
  * Like or dislike an item; the same again takes it back.
@@ -115,6 +118,10 @@ export function steer(side, id) {
 /** @param {Search} state */
 export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length || state.text);
 
+/** Whether results of this search have chances: those of single pictures, in the order found. */
+export const tellsChances = (state) =>
+  Boolean(about.value?.calibration) && !state.compare && !state.rerank && !state.text && state.uploads.length < 2 && !state.like.length && !state.unlike.length;
+
 /** @param {Search} state */
 function request(state) {
   return {
@@ -129,6 +136,7 @@ function request(state) {
     rerank: state.rerank ? [state.rerank] : [],
     ...(state.text && { text: state.text, text_weight: state.weight }),
     group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
+    min_chance: (tellsChances(state) && state.least) || null,
   };
 }
 
@@ -140,7 +148,7 @@ export async function othersOf(item) {
   const state = search.value;
   const group = { ...state.where, [state.group]: item.metadata[state.group] };
   const k = Math.min(item.others + 1, about.value.limits.k);
-  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null });
+  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null, min_chance: null });
   const others = found.queries[0].results.filter((one) => one.id !== item.id);
   return others.map(({ rank, ...one }) => one); // their ranks are among the group only
 }
@@ -182,7 +190,7 @@ export async function runSearch() {
 function summary(found) {
   const results = found.queries ? found.queries[0].results : found.second.results;
   const first = results[0];
-  if (!first) return "Nothing found. A filter may be too narrow.";
+  if (!first) return found.queries?.[0].reason ?? "Nothing found. A filter may be too narrow.";
   return `${results.length} ${search.value.group ? "groups" : "results"}. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
 }
 
