@@ -202,7 +202,7 @@ def test_exif_turns_the_picture_and_goes_no_further(client: TestClient) -> None:
         ({"vectors": [[0.0] * 16]}, "is zero"),
         ({"ids": [FIRST], "box": [0.5, 0, 0.4, 1]}, "x1 < x2"),
         ({"ids": [FIRST, "class 0/0.png"], "box": [0, 0, 1, 1]}, "single picture"),
-        ({}, "Say what to search for: files, ids, uploads, vectors, or like"),
+        ({}, "Say what to search for: files, ids, uploads, vectors, text, or like"),
         ({"unlike": [FIRST]}, "unlike needs something that is wanted"),
         ({"ids": ["a\0b"]}, "NUL"),
     ],

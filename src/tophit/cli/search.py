@@ -227,12 +227,12 @@ def search(
         write_results_csv(titles, found, sys.stdout, others)
     else:
         for title, hits in zip(titles, found, strict=True):
-            nothing = getattr(hits, "nothing", None)
-            if nothing is not None:
-                console.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
-                continue
-            console.print(hits_table(title, hits, group_by, others))
+            if getattr(hits, "nothing", None) is None:
+                console.print(hits_table(title, hits, group_by, others))
     for title, hits in zip(titles, found, strict=True):
+        if not as_json and (nothing := getattr(hits, "nothing", None)) is not None:
+            told = errors if as_csv else console
+            told.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
         if (early := getattr(hits, "stopped_at", None)) is not None:
             errors.print(
                 f"{title}: only {len(hits)} groups among the nearest {early:,} items; there may be more farther away.",
