@@ -1,5 +1,7 @@
 """Words: text towers of tiny models of the real architectures, against transformers' own features."""
 
+import contextlib
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -119,3 +121,29 @@ def test_without_a_tokenizer_images_are_saved_and_it_is_told(tmp_path: Path) -> 
     with pytest.warns(UserWarning, match=r"Saved without its text tower"):
         tophit.load(name).save(tmp_path / "saved")
     assert not tophit.load(tmp_path / "saved").takes_words
+
+
+def test_a_stranger_s_tower_makes_nothing_larger_than_its_file_and_runs_no_code(tmp_path: Path) -> None:
+    tophit.load(tiny_towers("clip", tmp_path / "model")).save(tmp_path / "saved")
+    tower = tmp_path / "saved" / "text"
+    good = json.loads((tower / "tower.json").read_text())
+    large = json.loads(json.dumps(good))
+    large["config"]["text_config"]["num_hidden_layers"] = 4000
+    (tower / "tower.json").write_text(json.dumps(large))
+    with pytest.raises(TophitError, match=r"more weights than its file"):
+        tophit.load(tmp_path / "saved").encode_text(["red"])
+    (tower / "tower.json").write_text(json.dumps(good))
+    settings = json.loads((tower / "tokenizer_config.json").read_text())
+    settings |= {"tokenizer_class": "Evil", "auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}
+    (tower / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tower / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Evil: pass\n")
+    with contextlib.suppress(TophitError):
+        tophit.load(tmp_path / "saved").encode_text(["red"])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_siglip_of_free_shapes_is_refused_with_one_to_use(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.Siglip2Config().save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match=r"NaFlex.*siglip2-base-patch16-224"):
+        tophit.load(f"hf/{tmp_path}")

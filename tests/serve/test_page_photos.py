@@ -1,5 +1,6 @@
 """The page as people with photos use it: names, marks, details, phone, the map's names, what a lasso holds."""
 
+import csv
 from itertools import combinations
 
 from playwright.sync_api import Browser, Page, expect
@@ -225,3 +226,16 @@ def test_details_narrow_the_search_to_a_value(page: Page) -> None:
     page.wait_for_function("() => [7, 8].includes(document.querySelectorAll('.grid .card').length)")
     numbers = {name.split("/")[1] for name in results(page)}
     assert len(numbers) == 1
+
+
+def test_the_results_are_saved_as_csv(page: Page) -> None:
+    page.goto(f"{BY_FIRST}&k=5&group=label")
+    found = results(page)
+    with page.expect_download() as saving:
+        page.get_by_role("button", name="Save as CSV").click()
+    assert saving.value.suggested_filename == "results.csv"
+    with open(saving.value.path(), newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == found
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"]
+    assert {"score", "label", "price", "others"} <= rows[0].keys()

@@ -11,6 +11,7 @@ from tests.models.towers import tiny_towers
 import tophit
 from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
+from tophit.progress import View
 from tophit.training.words import text_metrics
 
 
@@ -41,7 +42,14 @@ def drift(embedder: Any, base: Any, pictures: Path) -> float:
 
 def test_the_term_keeps_similarities_with_words(model: str, pictures: Path, tmp_path: Path) -> None:
     base = tophit.load(model)
-    free = trained(model, pictures, tmp_path / "free").embedder
+    notes: list[str] = []
+
+    class Listening(View):
+        def note(self, message: str) -> None:
+            notes.append(message)
+
+    free = trained(model, pictures, tmp_path / "free", progress=Listening()).embedder
+    assert any("text search may become worse" in note for note in notes)
     kept = trained(model, pictures, tmp_path / "kept", words={"weight": 30.0}).embedder
     assert free.takes_words
     assert kept.takes_words

@@ -105,6 +105,8 @@ def index(
             view.note(f"Skipped row {part.number(row)}: {reason}")
     with catalogue:
         command = f"tophit search {shlex.quote(str(out))} IMAGE"
+        if catalogue.embedder.takes_words:
+            command += " or --text WORDS"
         console.print(
             f"{len(catalogue.index)} images are in {out}. Search it with: {command}", highlight=False, soft_wrap=True
         )

@@ -134,6 +134,11 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         found = transformers.AutoConfig.for_model(**config)
         settings = getattr(found, "vision_config", found)
         advice = "the embedder's own weights are used."
+    if found.model_type == "siglip2":
+        raise UsageError(
+            f"'{full_name}' is a SigLIP 2 of free shapes (NaFlex), which takes patches instead of images; use one of a "
+            "fixed resolution, such as hf/google/siglip2-base-patch16-224."
+        )
     both = found if found.model_type in FAMILIES and settings is not found else None
 
     def build() -> Backbone:

@@ -87,7 +87,9 @@ class TextTower:
         transformers: Any = import_library("transformers", f"hf/{name}", "'tophit[hf]'")
         try:
             model = transformers.AutoModel.from_pretrained(name, local_files_only=offline())
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, local_files_only=offline())
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                name, local_files_only=offline(), trust_remote_code=False
+            )
         except (OSError, ValueError) as error:
             raise unreachable(f"hf/{name}", error, "download the model with its tokenizer.") from error
         config = json.loads(model.config.to_json_string(use_diff=False))
@@ -114,7 +116,9 @@ class TextTower:
                 if sum(each.numel() for each in planned.parameters()) > sum(each.numel() for each in state.values()):
                     raise ValueError("its configuration has more weights than its file")
                 model = _without_images(transformers.AutoModel.from_config(settings))
-                tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+                tokenizer = transformers.AutoTokenizer.from_pretrained(
+                    folder, local_files_only=True, trust_remote_code=False
+                )
             model.load_state_dict(state)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise TophitError(f"{folder} does not hold a text tower: {error}") from error

@@ -58,6 +58,7 @@ from tophit.training.sources import (
 )
 from tophit.training.suited_batches import size_note
 from tophit.training.time_left import TimeLeft
+from tophit.training.words import words_note
 from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
@@ -107,6 +108,8 @@ class _Training:
         torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
         self.embedder.trained = trained_part(recipe)
+        if note := words_note(recipe, self.embedder):
+            view.note(note)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
         is_new = not run.checkpoint_path.is_file()

@@ -35,6 +35,17 @@ def check_words(recipe: Recipe) -> None:
         )
 
 
+def words_note(recipe: Recipe, embedder: Embedder) -> str | None:
+    """Return a sentence on what training may do to text search, if the model takes words."""
+    if not embedder.takes_words or recipe.words.weight:
+        return None
+    keep = " words.weight keeps similarities with class names." if recipe.embedder.trainable == "head" else ""
+    return (
+        "This model takes words, and only its images are learned, so text search may become worse; tophit evaluate "
+        f"measures it (text recall@k).{keep}"
+    )
+
+
 def with_words(recipe: Recipe, loss: nn.Module, embedder: Embedder, source: Source) -> nn.Module:
     """Return a loss that also keeps the similarities with class names, if the recipe says so."""
     if not recipe.words.weight:

@@ -8,6 +8,7 @@ import { Comparison } from "./compare.js";
 import { Crop } from "./crop.js";
 import { Details, openDetails } from "./details.js";
 import { Facets } from "./facets.js";
+import { Download } from "./download.js";
 import { Filters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { Picture } from "./picture.js";
@@ -110,7 +111,7 @@ function Found() {
   if (found.queries?.[0].reason) return html`<div class="found ${busy.value ? "busy" : ""}"><${Nothing} found=${found.queries[0]} /></div>`;
   return html`<div class="found ${busy.value ? "busy" : ""}">
     <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${search.value.text ? ` to “${search.value.text}”` : ""}`}</h1>
-      <p class="muted small" id="times">${times.join(" · ")}</p></div>
+      <p class="muted small" id="times">${times.join(" · ")}</p><${Download} results=${results} /></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`
       : results.length ? html`<${Doubt} results=${results} /><${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box && !search.value.text ? asked.label : null} label="Results" />`
