@@ -43,6 +43,12 @@ class StoredCalibration:
         if "auroc" in check.open_set:
             value, low, high = (f"{number:.3f}" for number in check.open_set["auroc"])
             found.append(f"Known and unknown queries are told apart with an AUROC of {value} ({low} to {high}).")
+        if "accuracy" in check.open_set and "unknown_told" in check.open_set:
+            named, refused = (_share(*check.open_set[name]) for name in ("accuracy", "unknown_told"))
+            found.append(
+                f"At a cut-off of 50%, {named} of the known queries are named rightly, and {refused} of the unknown "
+                "ones are told as unknown."
+            )
         if made.is_rough:
             few = counted(made.classes, "class")
             found.append(f"{few} are few: chances are rough, and too high in a much larger gallery.")

@@ -133,6 +133,9 @@ def test_nothing_is_an_answer(index: Path, drawn: Path, tophit: Run) -> None:
     done = tophit("search", index, noise, "--min-chance", 0.9)
     assert done.exit_code == 0
     assert "Nothing here is like this" in done.stdout
+    as_csv = tophit("search", index, noise, "--min-chance", 0.9, "--csv")
+    assert as_csv.stdout == "query,rank,score,id\n"
+    assert "Nothing here is like this" in as_csv.stderr
     (answer,) = json.loads(tophit("search", index, noise, "--precision", 0.9, "--json").stdout)
     assert answer["results"] == []
     assert "Nothing here is like this" in answer["reason"]

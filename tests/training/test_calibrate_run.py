@@ -75,6 +75,7 @@ def test_an_evaluation_calibrates_where_that_is_missing(run: TrainingResult) -> 
     found = tophit.evaluate(run)
     assert found.calibration[0].startswith("Chances are calibrated on 10 classes that training did not see")
     assert found.calibration[0] in found.sentences()
+    assert any("of the unknown ones are told as unknown" in sentence for sentence in found.calibration)
     other = {**json.loads(kept), "fingerprint": "of other weights"}
     path.write_text(json.dumps(other))
     assert tophit.evaluate(run).calibration, "a calibration of other weights is made again"

@@ -173,7 +173,7 @@ def search(
 ) -> None:
     """Find the indexed images nearest to images, items or examples: rank, score, chance, label, path."""
     from tophit.reranking import parse_reranking
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
     from tophit.search.chances import LeastChance
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
@@ -188,7 +188,10 @@ def search(
     conditions, steps = parse_typed_filter(where or []), [parse_reranking(text) for text in rerank or []]
     if (like or unlike) and (images or names) and not together:
         raise UsageError("To search by images or --id and by --like or --unlike as one query, add --together.")
-    with open_catalogue(folder) as catalogue:
+    wording = Wording("--", "images, --id, --text", "one image and no --id")
+    if not (images or names or like or unlike or text):
+        Query().check(wording, bool)  # says what is missing before the index is opened
+    with open_to_search(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
         query = Query(
             [*images, *map(ItemId, names)],
@@ -204,7 +207,7 @@ def search(
             text=text,
             text_weight=text_weight,
         )
-        found = catalogue.answer(query, Wording("--", "images, --id, --text", "one image and no --id"))
+        found = catalogue.answer(query, wording)
         if conditions and not any(found) and not catalogue.index.count(conditions):
             from tophit.search.field_values import why_nothing
 
@@ -226,12 +229,12 @@ def search(
         write_results_csv(titles, found, sys.stdout, others)
     else:
         for title, hits in zip(titles, found, strict=True):
-            nothing = getattr(hits, "nothing", None)
-            if nothing is not None:
-                console.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
-                continue
-            console.print(hits_table(title, hits, group_by, others))
+            if getattr(hits, "nothing", None) is None:
+                console.print(hits_table(title, hits, group_by, others))
     for title, hits in zip(titles, found, strict=True):
+        if not as_json and (nothing := getattr(hits, "nothing", None)) is not None:
+            told = errors if as_csv else console
+            told.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
         if (early := getattr(hits, "stopped_at", None)) is not None:
             errors.print(
                 f"{title}: only {len(hits)} groups among the nearest {early:,} items; there may be more farther away.",

@@ -20,7 +20,6 @@ from tophit.evaluation.calibration_features import RankedLists, name_features, v
 from tophit.evaluation.chance_curve import FOLDS, ChanceCurve, class_folds
 from tophit.evaluation.chance_fit import falling_sums, fit_names, fit_results
 from tophit.evaluation.inputs import Array
-from tophit.evaluation.ranked_lists import Labelled, draw_lists
 
 LEAST_CLASSES = 8
 FEW_CLASSES = 50
@@ -134,6 +133,8 @@ def calibrate(
     """
     if not 0 <= unknown < 1:
         raise ValueError(f"the share of unknown queries must be from 0 to less than 1, not {unknown}")
+    from tophit.evaluation.ranked_lists import Labelled, draw_lists  # here, because it imports torch
+
     data = Labelled.of(embeddings, labels, gallery, gallery_labels, own_items)
     classes = np.unique(data.query_classes[data.askers()])
     if len(classes) < LEAST_CLASSES:

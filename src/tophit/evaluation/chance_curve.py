@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import expit
 
 FOLDS = 5
 _DRAWS = 20
@@ -54,6 +52,8 @@ def logistic_regression(features: np.ndarray, right: np.ndarray) -> tuple[np.nda
 
     Newton's method on standardised features, with the penalty of half the squared length of their weights.
     """
+    from scipy.special import expit  # here, because a search reads chances and fits none
+
     mean, scale = features.mean(axis=0), features.std(axis=0)
     scale = np.where(scale > 1e-9, scale, 1.0)
     rows = np.column_stack([(features - mean) / scale, np.ones(len(features))])
@@ -80,6 +80,8 @@ def class_folds(classes: np.ndarray, seed: int, folds: int = FOLDS) -> np.ndarra
 
 def rising_curve(sums: np.ndarray, right: np.ndarray, classes: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return knots and chances of the curve for rows with these sums, outcomes and classes (N,)."""
+    from scipy.optimize import isotonic_regression
+
     names, number = np.unique(classes, return_inverse=True)
     order = np.argsort(sums, kind="stable")
     sums, right, number = sums[order], right[order].astype(float), number[order]

@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from tophit.calibrating import StoredCalibration
 from tophit.data.item_rows import to_item, to_row
 from tophit.data.manifest import ImageRow
-from tophit.embedding.rows import embed_rows
 from tophit.embedding.vector_parts import (
     EmbeddedPart,
     part_files,
@@ -22,8 +21,7 @@ from tophit.embedding.vector_parts import (
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.files import read_checked_json, write_checked_json
-from tophit.images.decode import Box, picture_size, read_image
-from tophit.models.embedder import Embedder, ImageInput
+from tophit.images.decode import Box, ImageInput, picture_size, read_image
 from tophit.progress import Progress
 from tophit.reranking import Reranking
 from tophit.search.backend import Hit
@@ -33,15 +31,20 @@ from tophit.search.field_values import check_fields
 from tophit.search.index import Index
 from tophit.search.naming import Name, check_cut_off, name_vectors
 from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
+from tophit.search.query_embedder import keep_query_graph
 from tophit.search.versions import (
     IndexOptions,
     add_version,
     is_catalogue,
     keep_images_folder,
+    open_for_queries,
     open_version,
     read_versions,
     switch_version,
 )
+
+if TYPE_CHECKING:
+    from tophit.models.embedder import Embedder
 
 _ROWS = 4096  # embedded and written at a time, so that an interruption loses little
 _LOADED = "loaded.json"
@@ -59,7 +62,7 @@ class Catalogue:
     """
 
     index: Index
-    embedder: Embedder
+    embedder: "Embedder"
     calibration: StoredCalibration | None = None
 
     def __repr__(self) -> str:
@@ -202,6 +205,8 @@ class Catalogue:
 
     def add(self, rows: Sequence[ImageRow], progress: Progress | None = None) -> dict[int, str]:
         """Embed rows and upsert them; return why images could not be read, by row number from 0."""
+        from tophit.embedding.rows import embed_rows  # here, because it imports torch
+
         bad: dict[int, str] = {}
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
@@ -237,7 +242,7 @@ class Catalogue:
 
 
 def build_catalogue(
-    embedder: Embedder,
+    embedder: "Embedder",
     rows: Sequence[ImageRow],
     folder: str | Path,
     progress: Progress | None = None,
@@ -257,7 +262,7 @@ def build_catalogue(
 
 
 def load_catalogue(
-    embedder: Embedder,
+    embedder: "Embedder",
     embedded: str | Path,
     folder: str | Path,
     progress: Progress | None = None,
@@ -274,6 +279,12 @@ def load_catalogue(
         written = load_embedded(catalogue.index, embedded, Path(folder) / name / _LOADED, progress)
         keep_images_folder(folder, part_paths(embedded))
     return open_catalogue(folder, writable=True), written
+
+
+def open_to_search(folder: str | Path, writable: bool = False) -> Catalogue:
+    """Open an index for a few searches or changes, as a command makes them: torch is imported only if it is needed."""
+    index, embedder = open_for_queries(folder, writable)
+    return Catalogue(index, cast("Embedder", embedder), index_calibration(folder, index.fingerprint))
 
 
 def open_catalogue(folder: str | Path, writable: bool = False, version: str | None = None) -> Catalogue:
@@ -333,7 +344,7 @@ def _state(path: Path) -> list[int]:
 
 @contextmanager
 def _growing(
-    embedder: Embedder, folder: str | Path, options: IndexOptions | None, replace: bool
+    embedder: "Embedder", folder: str | Path, options: IndexOptions | None, replace: bool
 ) -> Iterator[tuple[Catalogue, str]]:
     """Open the version to write to, creating it if needed, and make it active when the work is done."""
     known = read_versions(folder).versions if is_catalogue(folder) else {}
@@ -350,4 +361,5 @@ def _growing(
         yield Catalogue(index, loaded), name
         index.compact()  # merges what was written and tunes the search for it
         calibrate_index(folder, index, name)
+    keep_query_graph(loaded, Path(folder) / name)
     switch_version(folder, name)

@@ -275,6 +275,8 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         "intervals": evaluation.metrics.intervals,
         "spread": evaluation.spread,
     }
+    if evaluation.calibration:
+        answer["calibration"] = evaluation.calibration
     if evaluation.relevance:
         answer["relevance"] = evaluation.relevance
     if evaluation.test_sets:
