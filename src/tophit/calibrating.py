@@ -10,6 +10,7 @@ from tophit.files import read_small_json, write_json
 from tophit.wording import counted
 
 NAME = "calibration.json"
+SEVERAL = "Chances are calibrated for images with one label each; these have several."
 _FORMAT = 1
 
 

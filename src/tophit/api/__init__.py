@@ -7,7 +7,7 @@ prints. Heavy imports wait until a function needs them.
 from tophit.api.arguments import Model, RecipeFields
 from tophit.api.calibrated import calibrate, name
 from tophit.api.functions import begin_run, compare, evaluate, plan, report, resume, train
-from tophit.api.vectors import Embeddings, embed, images_for, index
+from tophit.api.vectors import Embeddings, embed, images_for, index, without_labels
 
 __all__ = [
     "Embeddings",
@@ -25,4 +25,5 @@ __all__ = [
     "report",
     "resume",
     "train",
+    "without_labels",
 ]

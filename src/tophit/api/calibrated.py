@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tophit.api.arguments import view_of
-from tophit.errors import UsageError
+from tophit.errors import TophitError, UsageError
 from tophit.progress import View
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def _data_for(model: str, data: str | None) -> "Manifest":
 
 
 def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], view: View) -> "StoredCalibration":
+    from tophit.calibrating import SEVERAL
     from tophit.search.calibrate_items import calibrate_by, calibrate_index
     from tophit.search.catalogue import open_catalogue
 
@@ -99,6 +100,8 @@ def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], vi
         if data is None:
             made, sentences = calibrate_index(folder, catalogue.index, **options)
             if made is None:
+                if sentences[-1] == SEVERAL:
+                    raise TophitError(SEVERAL)
                 raise UsageError(f"{sentences[-1]} Name labelled images of other classes: --data PATH.")
             return made
         from tophit.data.folders import open_data

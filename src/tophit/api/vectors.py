@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tophit.api.arguments import Model, embedder_of, model_name, view_of
 from tophit.progress import View
+from tophit.wording import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,10 +151,23 @@ def index(
     from tophit.search.catalogue import build_catalogue
 
     embedder = embedder_of(model) if dim is None else embedder_of(model).shortened(dim)
+    if sentence := without_labels(part):
+        view.note(sentence)
     catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"))
     for row, reason in bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     return catalogue
+
+
+def without_labels(part: "Manifest") -> str:
+    """Say how many images have no label, and what to do about it; nothing if all have one."""
+    count = sum(not row.label for row in part)
+    if not count:
+        return ""
+    return (
+        f"{counted(count, 'image')} of {part.source} have no label: only images in class folders do, as "
+        f"{part.source}/CLASS/IMAGE. They can be found, but not judged or named."
+    )
 
 
 def images_for(data: str, model: str, split: str) -> "Manifest":

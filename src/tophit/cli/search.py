@@ -79,7 +79,7 @@ def index(
         raise UsageError("Give either images or --from a folder of vectors.")
     if vectors is not None and dim is not None:
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
-    from tophit.api import images_for
+    from tophit.api import images_for, without_labels
     from tophit.files import check_cache, check_folder
 
     check_folder(out, "--out")
@@ -99,6 +99,8 @@ def index(
     else:
         if part.left_out:
             view.note(part.left_out)
+        if sentence := without_labels(part):
+            view.note(sentence)
         embedder = load(run) if dim is None else load(run).shortened(dim)
         catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():

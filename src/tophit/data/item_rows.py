@@ -2,8 +2,8 @@
 
 An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column
 of the manifest. If the label is a path such as ``animal/bird/finch``, ``level1`` is ``animal`` and ``level2`` is
-``animal/bird``, so that a search can be narrowed to a branch. :func:`to_item` and :func:`to_row` are the only places
-that know this.
+``animal/bird``, so that a search can be narrowed to a branch; where images have several
+labels, ``label_kind`` says so. :func:`to_item` and :func:`to_row` are the only places that know this.
 """
 
 import math
@@ -20,6 +20,8 @@ from tophit.images.decode import Box
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
 _OWN = ("path", "label", "split", "box")
+LABEL_KIND = "label_kind"
+"""Metadata of an item with several labels: that its label is these, separated by semicolons."""
 _LEVEL = re.compile(r"level[1-9][0-9]*")
 
 
@@ -32,6 +34,8 @@ def to_item(row: ImageRow) -> tuple[str, dict[str, Any]]:
     read = {name: stored_value(value) for name, value in row.metadata.items()}
     metadata = {name: value for name, value in read.items() if value is not None}
     metadata |= {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **level_fields(row)}
+    if row.kind == "several":
+        metadata[LABEL_KIND] = row.kind
     return item_id(row), metadata if row.box is None else {**metadata, "box": list(row.box)}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.item_rows import item_id, level_fields
+from tophit.data.item_rows import LABEL_KIND, item_id, level_fields
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.files import check_folder, replace_file
@@ -73,7 +73,8 @@ def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: d
 def _metadata(row: ImageRow) -> str:
     """Return the columns of a row that the format has no column for, its branches and its box, as JSON."""
     box = {} if row.box is None else {"box": list(row.box)}
-    return json.dumps({**row.metadata, **level_fields(row), **box}, ensure_ascii=False, default=str)
+    kind = {LABEL_KIND: row.kind} if row.kind == "several" else {}
+    return json.dumps({**row.metadata, **level_fields(row), **kind, **box}, ensure_ascii=False, default=str)
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:

@@ -101,6 +101,11 @@ class Data(Section):
         default=20.0, gt=0, description="Most gigabytes of activations that a run may need (for 'last')."
     )
 
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _one_level(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
 
 class Embedder(Section):
     """What to train."""

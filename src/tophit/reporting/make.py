@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tophit import __version__
-from tophit.calibrating import StoredCalibration, read_calibration
+from tophit.calibrating import SEVERAL, StoredCalibration, read_calibration
 from tophit.data.feature_files import feature_file_of
 from tophit.data.folders import part_of
 from tophit.data.manifest import Manifest
@@ -105,7 +105,7 @@ def make_report(
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
     drawings = _drawings(folder, first, other, view)
     chances = read_calibration(opened.best, embedders[0].fingerprint())
-    told = _chance_drawings(folder, chances, view)
+    told = _chance_drawings(folder, chances, first, view)
     centres = _centres(folder, data, view)
     problems, planted = _problems(first, manifest, memory_budget, view)
     listed = path.with_name(f"{path.stem}_label_problems.csv")
@@ -148,9 +148,11 @@ def _drawings(folder: Path, first: Measured, other: Measured | None, view: View)
     return [*run_drawings(folder), *pair_drawings(models)]
 
 
-def _chance_drawings(folder: Path, chances: StoredCalibration | None, view: View) -> list[Drawing]:
+def _chance_drawings(folder: Path, chances: StoredCalibration | None, first: Measured, view: View) -> list[Drawing]:
     if chances is None:
-        view.note(f"The report has no chances: the run is not calibrated (tophit calibrate {folder}).")
+        several = first.rows[0].kind == "several"
+        why = SEVERAL if several else f"The run is not calibrated (tophit calibrate {folder})."
+        view.note(f"The report has no chances. {why}")
         return []
     made = chances.calibration
     return calibration_drawings(made.check, made.unknown) if has_matplotlib() else []

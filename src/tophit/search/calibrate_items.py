@@ -1,11 +1,13 @@
 """Calibrating an index: on its own labelled items where they suffice, else as its model was calibrated."""
 
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tophit.calibrating import StoredCalibration, drop_stale, read_calibration
+from tophit.calibrating import SEVERAL, StoredCalibration, drop_stale, read_calibration
+from tophit.data.item_rows import LABEL_KIND
 from tophit.evaluation.calibration import UNKNOWN, TooFewClassesError, calibrate
 from tophit.search.index import Index
 from tophit.search.versions import read_versions
@@ -33,6 +35,8 @@ def calibrate_index(
     stale = drop_stale(own, index.fingerprint)
     said = ["The old calibration belonged to another model and was dropped."] if stale else []
     vectors, labels, learned, whole = _labelled_items(index, seed)
+    if not labels and any(item.metadata.get(LABEL_KIND) for item in islice(index.items(), 1)):
+        return None, [*said, SEVERAL]
     asking = _asking(labels, learned)
     sizes = len(labels) / max(1, len(set(labels)))
     try:
@@ -73,6 +77,8 @@ def _labelled_items(index: Index, seed: int) -> tuple[np.ndarray, list[str], lis
     for item in index.items():
         label = item.metadata.get("label")
         if label is None or label == "" or (kept is not None and str(label) not in kept):
+            continue
+        if LABEL_KIND in item.metadata:  # several labels
             continue
         vectors.append(item.vector[None])
         labels.append(str(label))

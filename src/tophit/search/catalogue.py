@@ -212,12 +212,18 @@ class Catalogue:
             part = rows[start : start + _ROWS]
             embedded = embed_rows(self.embedder, part, progress, total=len(rows))
             bad |= {start + number: reason for number, reason in embedded.bad.items()}
-            items = [to_item(part[number]) for number in embedded.rows]
+            items = self._with_known_labels([to_item(part[number]) for number in embedded.rows])
             self.index.upsert([name for name, _ in items], embedded.vectors, [metadata for _, metadata in items])
         if len(bad) == len(rows):
             reasons = "; ".join(list(bad.values())[:3])
             raise TophitError(f"None of the {len(rows)} images could be read: {reasons}")
         return bad
+
+    def _with_known_labels(self, items: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+        """Let items without a label keep the one they have in the index: images of one folder alone have none."""
+        blank = [name for name, metadata in items if not metadata["label"]]
+        known = {item.id: item.metadata.get("label") for item in self.index.get(blank) if item is not None}
+        return [(name, {**metadata, "label": known[name]} if known.get(name) else metadata) for name, metadata in items]
 
     def _resolve(self, examples: Sequence[Example], box: Box | None) -> list[Resolved]:
         """Return the vectors of examples, in their order; a box is cut out of the images."""

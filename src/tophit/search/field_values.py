@@ -40,10 +40,20 @@ def why_nothing(index: Index, where: Mapping[str, Any] | None) -> str:
         for field in fields:
             if field in item.metadata:
                 values[field][str(item.metadata[field])] += 1
-    return "No item meets the filter. " + " ".join(_listed(field, found) for field, found in values.items())
+    asked = {condition.field: condition.value for condition in parse_filter(where) if condition.operator == "eq"}
+    return "No item meets the filter. " + " ".join(
+        _listed(field, found, asked.get(field)) for field, found in values.items()
+    )
 
 
-def _listed(field: str, values: Counter[Any]) -> str:
+def _listed(field: str, values: Counter[Any], asked: Any = None) -> str:
     some = sorted(value for value, _ in values.most_common(_SHOWN))
     rest = f" and {len(values) - _SHOWN:,} more" if len(values) > _SHOWN else ""
-    return f"Values of {field}: {', '.join(some)}{rest}."
+    return f"Values of {field}: {', '.join(some)}{rest}.{_meant(str(asked), values)}"
+
+
+def _meant(asked: str, values: Iterable[str]) -> str:
+    """Suggest a value that differs only in case or by a few letters, or that is the end of a branch."""
+    listed = sorted(values)
+    alike = [value for value in listed if asked.lower() in (value.lower(), value.rpartition("/")[2].lower())]
+    return f" Did you mean '{alike[0]}'?" if alike else did_you_mean(asked, listed)

@@ -145,15 +145,17 @@ def answer(
 def _told(
     index: Index, query: Query[Any], vectors: np.ndarray, leave_out: list[list[str]], calibration: StoredCalibration
 ) -> list[list[Hit]]:
-    """Search deep enough to tell the chances of results, and end each list where they fall too low."""
+    """Search deep enough to tell the chances of results, and end each list where they fall too low.
+
+    Chances come from the search of all items, whatever the filter: leaving items out makes none of the others likelier.
+    """
     depth = depth_of(index, query.k, max(map(len, leave_out), default=0))
-    deep = search_vectors(index, vectors, depth, query.where, (), leave_out)
-    items = index.count(query.where) if query.where else len(index)
-    grouped = [hits[: query.k] for hits in deep]
-    if query.group_by is not None:
-        grouped = search_vectors(index, vectors, query.k, query.where, (), leave_out, query.group_by, query.deepest)
+    deep = search_vectors(index, vectors, depth, None, (), leave_out)
+    shown = [hits[: query.k] for hits in deep]
+    if query.group_by is not None or query.where:
+        shown = search_vectors(index, vectors, query.k, query.where, (), leave_out, query.group_by, query.deepest)
     answers: list[list[Hit]] = []
-    for hits, ranked, chances in zip(grouped, deep, chances_of(calibration, deep, items), strict=True):
+    for hits, ranked, chances in zip(shown, deep, chances_of(calibration, deep, len(index)), strict=True):
         by_id = {hit.id: float(chance) for hit, chance in zip(ranked, chances, strict=True)}
         told = with_chances(hits, by_id)
         kept: Hits = copy(hits) if isinstance(hits, Hits) else Hits()
@@ -242,8 +244,9 @@ def mixed_vectors(pictures: np.ndarray, text: np.ndarray, weight: float = TEXT_W
 def _search(index: Index, queries: np.ndarray, k: int, where: Where, without: Sequence[set[str]]) -> list[list[Hit]]:
     """Search for a few more where some are left out, and rank the rest again."""
     more = max(map(len, without), default=0)
+    depth = max(k, min(k + more, index.most_results))
     answers: list[list[Hit]] = []
-    for hits, names in zip(index.search(queries, k + more, where), without, strict=True):
+    for hits, names in zip(index.search(queries, depth, where), without, strict=True):
         kept = [hit for hit in hits if hit.id not in names][:k]
         answers.append([replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)])
     return answers

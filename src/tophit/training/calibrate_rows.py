@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tophit.calibrating import StoredCalibration, drop_stale, read_calibration
+from tophit.calibrating import SEVERAL, StoredCalibration, drop_stale, read_calibration
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import embed_rows
 from tophit.errors import TophitError, UsageError
@@ -23,7 +23,7 @@ def calibrate_vectors(
     Raises ``TophitError`` where that can't be done, with the reason.
     """
     if rows and rows[0].kind == "several":
-        raise TophitError("Chances are calibrated for images with one label each; these have several.")
+        raise TophitError(SEVERAL)
     if any(row.split == "train" for row in rows):
         raise UsageError("Chances are calibrated on classes that training did not see; leave the split train out.")
     if not 0 <= unknown < 1:
@@ -42,6 +42,8 @@ def calibrate_model(
     embedder: Embedder, part: Manifest, unknown: float = UNKNOWN, seed: int = 0, view: View | None = None
 ) -> StoredCalibration:
     """Embed the rows of a manifest and calibrate on them; unreadable images are reported and left out."""
+    if not part.rows:
+        raise TophitError("Chances are not calibrated: there are no images of classes that the model has not learned.")
     view = view or View()
     embedded = embed_rows(embedder, part.rows, view.track("Embedding"))
     for row, reason in embedded.bad.items():
@@ -54,6 +56,8 @@ def calibrate_model(
 
 def unseen(manifest: Manifest) -> Manifest:
     """Return the rows of classes that training did not see: those for validation and for testing."""
+    if manifest.kind == "several":
+        raise TophitError(SEVERAL)
     learned = {row.label for row in manifest if row.split == "train"}
     kept = [number for number, row in enumerate(manifest) if row.split != "train" and row.label not in learned]
     numbers = tuple(manifest.number(number) for number in kept)

@@ -34,9 +34,9 @@ export function Nothing({ found }) {
   </section>`;
 }
 
-/** A warning above results that are probably all wrong. */
+/** A note above results of which the first is more likely wrong than right. */
 export function Doubt({ results }) {
   const best = results[0]?.chance;
   if (best == null || best >= DOUBT) return null;
-  return html`<p class="doubt" role="note"><b>Probably nothing here is like this.</b> Even the first result is right with a chance of only ${percent(best)}.</p>`;
+  return html`<p class="doubt" role="note"><b>Not sure.</b> The first result is right with a chance of ${percent(best)}; there may be nothing here like this.</p>`;
 }

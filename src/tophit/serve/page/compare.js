@@ -22,7 +22,7 @@ function Row({ hit, badge, style, wanted }) {
 }
 
 function Side({ side, role, wanted, children }) {
-  const right = side.results.filter((hit) => hit.label === wanted).length;
+  const right = side.results.filter((hit) => judged(hit, wanted) === "right").length;
   return html`<div><h3 title=${side.name}><b>${side.name}</b> <span class="role">${role}</span></h3>
     <p class="side-facts">${wanted == null ? "" : html`<span class="mark right">✓</span> <b>${right}</b> of ${side.results.length} right`}</p>
     <ol aria-label="Results of ${side.name}">${children}</ol></div>`;

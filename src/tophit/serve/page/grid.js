@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import { openDetails } from "./details.js";
 import { Others } from "./groups.js";
 import { Picture } from "./picture.js";
-import { search, searchFrom, steer } from "./state.js";
+import { about, search, searchFrom, steer } from "./state.js";
 
 /** Move the focus among cards by the arrow keys, and act on the focused one by letters. */
 function onKey(event) {
@@ -24,11 +24,21 @@ function onKey(event) {
   else if (event.key === "o") card.querySelector(".more-of")?.click();
 }
 
-/** Whether a result has the query's label, as a word; "" where that can't be said. */
-export const judged = (item, wanted) => (wanted == null || item.label == null ? "" : item.label === wanted ? "right" : "wrong");
+const has = (name, value) => about.value?.fields.some((field) => field.name === name && (!value || field.values.some((one) => one.value === value)));
+const parent = (path) => path.slice(0, path.lastIndexOf("/"));
+
+/** What a result is to a query of this label, as a word; "" where that can't be said. In a hierarchy siblings are near. */
+export function judged(item, wanted) {
+  if (wanted == null || item.label == null) return "";
+  if (item.label === wanted) return "right";
+  if (has("label_kind", "several")) return wanted.split(";").some((name) => item.label.split(";").includes(name)) ? "right" : "wrong";
+  return has("level1") && parent(item.label) === parent(wanted) ? "near" : "wrong";
+}
+
+const SIGNS = { right: "✓", near: "≈", wrong: "✗" };
 
 /** The mark of a result in the corner of its picture. */
-export const Mark = ({ word }) => word && html`<span class="mark ${word}" aria-hidden="true">${word === "right" ? "✓" : "✗"}</span>`;
+export const Mark = ({ word }) => word && html`<span class="mark ${word}" aria-hidden="true">${SIGNS[word]}</span>`;
 
 /** @param {{item: any, items: any[], steerable?: boolean, wanted?: string|null, opened?: boolean, toggle: () => void}} props */
 function Card({ item, items, steerable, wanted, opened, toggle }) {
