@@ -13,6 +13,9 @@ from tophit.data.manifest import ImageRow
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.filters import parse_typed_filter
 
+OF_THE_BRANCH = """() => [...document.querySelectorAll(".grid .card .name")]
+    .every((one) => one.title.startsWith("1/genus 2/"))"""
+
 
 @pytest.fixture(scope="module")
 def index(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -69,6 +72,7 @@ def test_the_page_walks_down_the_hierarchy(index: Path, browser: Browser) -> Non
         branches.first.click()
         expect(facets.locator(".trail")).to_have_text("All1genus 2")
         expect(page.locator(".chip")).to_contain_text("level2 = 1/genus 2")
+        page.wait_for_function(OF_THE_BRANCH)  # the start page shows its items
         page.locator(".grid .card .open").first.click()
         assert {name.split("/")[0] for name in results(page)} == {"class 4", "class 5"}
         facets.get_by_role("button", name="1", exact=True).click()

@@ -8,15 +8,16 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tophit.data.item_rows import deepest_folder
-from tophit.evaluation import retrieval_metrics
+from tophit.data.item_rows import LABEL_KIND, deepest_folder
+from tophit.data.label_kinds import SEPARATORS
+from tophit.evaluation import Relevance, retrieval_metrics
 from tophit.evaluation.worst import worst_queries
 from tophit.figures.maps import coordinates
 from tophit.files import replace_file
@@ -229,8 +230,10 @@ def find_worst(index: Index, most: int = MOST_QUERIES) -> Worst:
     candidates = np.flatnonzero(tests) if unseen else np.arange(len(chosen))
     asking = candidates[:: max(1, -(-len(candidates) // most))]
     given = (vectors[asking], [labels[i] for i in asking], vectors, labels)
-    metrics = retrieval_metrics(*given, own_items=asking)
-    found = worst_queries(metrics.per_query["mAP"], *given, asking, count=_SHOWN, results=_RESULTS)
+    relevance = _shared_labels(chosen, asking)
+    metrics = retrieval_metrics(*given, own_items=asking, relevance=relevance)
+    values = metrics.per_query["mAP"]
+    found = worst_queries(values, *given, asking, relevance=relevance, count=_SHOWN, results=_RESULTS)
     queries = [
         WorstQuery(
             ids[asking[one.query]],
@@ -242,3 +245,11 @@ def find_worst(index: Index, most: int = MOST_QUERIES) -> Worst:
     ]
     confusions = [(str(each.label), str(each.taken_for), each.queries) for each in found.confusions]
     return Worst(len(asking), queries, confusions, {k: float(v) for k, v in metrics.items() if np.isfinite(v)}, unseen)
+
+
+def _shared_labels(items: Sequence[Item], asking: np.ndarray) -> Relevance | None:
+    """Return what is right for the asking items where all have several labels: one in common; None for one label."""
+    if not all(LABEL_KIND in item.metadata for item in items):
+        return None
+    sets = [str(item.metadata["label"]).split(SEPARATORS["several"]) for item in items]
+    return Relevance.of_sets([sets[row] for row in asking.tolist()], sets)

@@ -153,6 +153,18 @@ export async function othersOf(item) {
   return others.map(({ rank, ...one }) => one); // their ranks are among the group only
 }
 
+/** Show on the start page items that meet the filter: those nearest to the first of the usual ones. */
+async function narrowSample() {
+  const { where } = search.value;
+  let shown = usual;
+  if (Object.keys(where).length && usual.length) {
+    const found = await post("/search", { ids: [usual[0].id], where, k: usual.length });
+    shown = found.queries[0].results.map(({ rank, score, chance, ...item }) => item);
+  }
+  if (where === search.value.where) sample.value = shown; // else an answer came late
+}
+
+let usual = []; // items of the start page without a filter
 let running = null;
 let asked = "";
 
@@ -164,6 +176,7 @@ export async function runSearch() {
     asked = "";
     answer.value = null;
     busy.value = false;
+    narrowSample().catch(fail);
     return;
   }
   const question = JSON.stringify([state.compare, request(state)]);
@@ -224,7 +237,8 @@ export async function begin() {
   try {
     about.value = await get("/about");
     document.title = `${about.value.name} · Tophit`;
-    sample.value = (await get("/items")).items;
+    usual = (await get("/items")).items;
+    sample.value = usual;
     needsToken.value = false;
     asked = "";
     await runSearch();
