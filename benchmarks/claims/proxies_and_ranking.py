@@ -1,0 +1,31 @@
+"""Two papers' ideas in one loss: several proxies per class, and the ranking of the batch."""
+
+from typing import Annotated
+
+import torch
+
+from tophit.losses import MultiProxyAnchorLoss, PNPLoss
+from tophit.options import Doc
+
+
+class ProxiesAndRanking(MultiProxyAnchorLoss):
+    """weight * PNP-Dq + (1 - weight) * MPA, each with its paper's settings.
+
+    Shapes: embeddings (N, d), labels (N,) integers in 0..num_classes-1; returns a scalar.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_dim: int,
+        weight: Annotated[float, Doc("The share of the ranking loss.", ge=0, le=1)] = 0.5,
+        proxies_per_class: int = 2,
+    ) -> None:
+        super().__init__(num_classes, embedding_dim, proxies_per_class)
+        self.weight = weight
+        self.ranking = PNPLoss()
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # pyright: ignore
+        """Return the weighted sum of both losses."""
+        proxies = super().forward(embeddings, labels)
+        return self.weight * self.ranking(embeddings, labels) + (1 - self.weight) * proxies

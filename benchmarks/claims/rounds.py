@@ -1,0 +1,48 @@
+"""The plan: which cells are run, in the order of what they add to the page for a minute of the processor."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.claims.cells import RESULTS, Cell
+from benchmarks.claims.hypotheses import ABLATIONS, FIRST, FURTHER, ROBUST, TOGETHER
+from benchmarks.claims.sets import SETS
+
+_HEADS = ("cub-heads", "cars-heads")
+_NETS = ("emoji", "products")
+_NOISY = tuple(name for name in SETS if "-noise" in name or name.endswith("-tail"))
+
+
+@dataclass(frozen=True)
+class Round:
+    """Candidates on sets, with so many seeds."""
+
+    title: str
+    sets: tuple[str, ...]
+    candidates: tuple[str, ...]
+    seeds: int
+
+    def cells(self, results: Path = RESULTS) -> Iterator[Cell]:
+        """Yield its cells, set by set."""
+        for name in self.sets:
+            for candidate in self.candidates:
+                yield Cell(name, candidate, results)
+
+
+ROUNDS = (
+    Round("the first table, heads", _HEADS, FIRST["c"], 5),
+    Round("the first table, emoji", ("emoji",), FIRST["b"], 3),
+    Round("the first table, products", ("products",), FIRST["b"], 3),
+    Round("the first table, photos", ("cub-photos",), FIRST["a"], 3),
+    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 3),
+    Round("the first table, heads, more seeds", _HEADS, FIRST["c"], 10),
+    Round("wrong labels and a long tail", _NOISY, ROBUST, 3),
+    Round("further claims, heads", _HEADS, FURTHER, 5),
+    Round("ablations, heads", _HEADS, ABLATIONS, 5),
+    Round("all together, heads", _HEADS, TOGETHER, 5),
+    Round("all together, networks", _NETS, TOGETHER, 3),
+    Round("the first table, many classes, more seeds", _NETS, FIRST["b"], 5),
+    Round("the first table, photos, more seeds", ("cub-photos",), FIRST["a"], 5),
+    Round("further claims, emoji", ("emoji",), FURTHER, 3),
+    Round("ablations, emoji", ("emoji",), ABLATIONS, 3),
+)
