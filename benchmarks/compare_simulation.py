@@ -114,7 +114,7 @@ def share_of_planted_found(world: World, pages: int, seed: int = 0) -> tuple[flo
     """Return the gain that pages state to be detectable in their first claim, and how often it is found if planted."""
     generator = np.random.default_rng(seed)
     nulls = [0.0] * PAPERS * len(REGIMES)
-    size = float(np.mean([page_of_verdicts(world, nulls, generator)[0].detectable for _ in range(20)]))
+    size = float(np.median([page_of_verdicts(world, nulls, generator)[0].detectable for _ in range(20)]))
     found = (page_of_verdicts(world, [size, *nulls[1:]], generator)[0].word == "supported" for _ in range(pages))
     return size, sum(found) / pages
 

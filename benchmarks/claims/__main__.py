@@ -37,11 +37,11 @@ def main() -> None:
         except TophitError as error:  # also a signal, after which the same command goes on
             sys.exit(str(error))
     elif arguments.command == "list":
-        from benchmarks.claims.progress import print_plan
+        from benchmarks.claims.plan_list import print_plan
 
         print_plan()
     else:
-        from benchmarks.claims.page import write_page
+        from benchmarks.claims.claims_page import write_page
 
         write_page(arguments.write)
 

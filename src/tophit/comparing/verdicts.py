@@ -11,6 +11,7 @@ Before that, the power: the smallest true difference that would have been found 
 spread over seeds and classes alone. ``python -m benchmarks.compare_simulation`` shows that the rule holds.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -46,13 +47,19 @@ class Verdict:
         return self.adjusted_p <= DOUBT
 
 
-def judge(spreads: Sequence[Spread], claimed: Iterable[float | None] | None = None) -> list[Verdict]:
-    """Judge a family of differences; ``claimed`` are the gains that someone says they have, if any."""
+def judge(
+    spreads: Sequence[Spread], claimed: Iterable[float | None] | None = None, planned: int | None = None
+) -> list[Verdict]:
+    """Judge a family of differences; ``claimed`` are the gains that someone says they have, if any.
+
+    ``planned`` is how many the family will have, if some are not measured yet: they count from the start, so that a
+    verdict does not become weaker when they come in.
+    """
     gains = [None] * len(spreads) if claimed is None else list(claimed)
-    p_values = [interval(each).p for each in spreads]
-    adjusted = holm(p_values)
-    levels = _levels(p_values)
-    strictest = 1 - DOUBT / max(1, len(spreads))
+    missing = max(0, (planned or 0) - len(spreads))
+    p_values = [*(interval(each).p for each in spreads), *([1.0] * missing)]
+    adjusted, levels = holm(p_values)[: len(spreads)], _levels(p_values)[: len(spreads)]
+    strictest = 1 - DOUBT / max(1, len(p_values))
     verdicts = []
     for each, gain, p, level in zip(spreads, gains, adjusted, levels, strict=True):
         found = interval(each, level)
@@ -96,10 +103,13 @@ def _seeds_needed(found: Spread, gain: float | None, level: float) -> int | None
     """Return the fewest seeds with which the same mean and the same spread would be decided; None if none would."""
     if found.seeds < 2:
         return None
-    for seeds in range(found.seeds + 1, _MOST_SEEDS + 1):
-        if _word(interval(found.with_seeds(seeds), level), gain) != "undecided":
-            return seeds
-    return None
+
+    def is_decided(seeds: int) -> bool:
+        return _word(interval(found.with_seeds(seeds), level), gain) != "undecided"
+
+    more = range(found.seeds + 1, _MOST_SEEDS + 1)
+    place = bisect_left(more, True, key=is_decided)  # an interval shrinks with every seed
+    return more[place] if place < len(more) else None
 
 
 Pair = tuple[str, str]
