@@ -22,11 +22,10 @@ class Round:
     candidates: tuple[str, ...]
     seeds: int
 
-    def cells(self, results: Path = RESULTS) -> Iterator[Cell]:
-        """Yield its cells, set by set."""
-        for name in self.sets:
-            for candidate in self.candidates:
-                yield Cell(name, candidate, results)
+    def cells(self, name: str, results: Path = RESULTS) -> Iterator[Cell]:
+        """Yield its cells on one of its sets."""
+        for candidate in self.candidates:
+            yield Cell(name, candidate, results)
 
 
 ROUNDS = (

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from benchmarks.claims.cells import RESULTS, Cell
@@ -38,11 +39,11 @@ class Piece:
 
 
 def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Iterator[tuple[Round, Piece]]:
-    """Yield all pieces of the plan in their order, each once: in a round the searches, then seed by seed."""
+    """Yield all pieces of the plan in their order, each once: of a round's set the searches, then seed by seed."""
     seen = set()
     for each in rounds:
-        for seed in (None, *range(each.seeds)):
-            for cell in each.cells(results):
+        for name, seed in product(each.sets, (None, *range(each.seeds))):
+            for cell in each.cells(name, results):
                 piece = Piece(cell, seed)
                 if piece not in seen:
                     seen.add(piece)

@@ -25,7 +25,7 @@ TOY = "cub-heads"
 
 
 def test_every_candidate_of_a_set_gets_the_same_number_of_trials_and_the_same_rates() -> None:
-    cells = list(dict.fromkeys(cell for each in ROUNDS for cell in each.cells()))
+    cells = list(dict.fromkeys(cell for each in ROUNDS for name in each.sets for cell in each.cells(name)))
     assert len({(cell.set, cell.digest) for cell in cells}) == len(cells)
     for cell in cells:
         plan = cell.plan()
@@ -48,7 +48,7 @@ def test_a_candidate_and_its_baseline_have_the_same_batches() -> None:
 
 
 def test_the_first_tables_candidates_are_planned_on_every_set_of_their_regime() -> None:
-    planned = {(cell.set, cell.candidate) for each in ROUNDS for cell in each.cells()}
+    planned = {(cell.set, cell.candidate) for each in ROUNDS for name in each.sets for cell in each.cells(name)}
     assert {(name, each) for name in CORE for each in FIRST[SETS[name].regime]} <= planned
 
 
