@@ -76,7 +76,7 @@ def test_columns_above_the_label_make_it_a_path(tmp_path: Path) -> None:
     manifest = open_data(str(path), levels=["order", "family"])
     assert [row.names for row in manifest] == [("birds", "finches", "robin"), ("fish", "eels", "eel")]
     assert manifest.rows[0].metadata == {"order": "birds", "family": "finches"}
-    with pytest.raises(UsageError, match="no value in the column 'genus'; its columns: order, family"):
+    with pytest.raises(UsageError, match="no column 'genus'; its columns: order, family"):
         open_data(str(path), levels=["genus"])
     with pytest.raises(UsageError, match=r"already paths \(the column label_path\)"):
         with_levels(manifest, ["order"])

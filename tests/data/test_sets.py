@@ -1,5 +1,6 @@
 """Benchmark sets from tiny trees in the archives' own layouts."""
 
+import json
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,7 +10,8 @@ import pytest
 from tests.reference import set_trees
 
 from tophit.data.folders import open_data
-from tophit.data.manifest import read_manifest
+from tophit.data.levels import with_levels
+from tophit.data.manifest import Manifest, read_manifest, write_manifest
 from tophit.data.sets import benchmark, read_set, set_named
 from tophit.data.sets.benchmark import Count
 from tophit.errors import TophitError, UsageError
@@ -63,6 +65,51 @@ def test_labels_and_metadata_are_those_of_the_archives(tmp_path: Path) -> None:
     assert first("inshop").label == "id_00000000"
     roles = [row.role for row in read_set("inshop", tmp_path / "inshop", partial=True).where("test")]
     assert roles == ["query", "gallery"] * (len(roles) // 2)
+
+
+def test_hierarchies_come_from_the_sets_own_files(tmp_path: Path) -> None:
+    """Of each set: the columns above the label, as its archive has them; a label without a value stands alone."""
+
+    def paths(name: str, *levels: str) -> set[tuple[str, ...]]:
+        rows = with_levels(read_set(name, tmp_path / name, partial=True), levels).where("train")
+        return {row.names for row in rows}
+
+    for name, build in set_trees.TREES.items():
+        build(tmp_path / name, classes=2)
+    classes = tmp_path / "cub200" / "classes.txt"
+    named = classes.read_text().replace("Bird_1\n", "Sooty_Albatross\n").replace("Bird_2\n", "Mallard\n")
+    classes.write_text(named)
+    assert paths("cub200", "family") == {("Albatross", "001.Sooty_Albatross"), ("Mallard", "002.Mallard")}
+
+    set_trees.lines(tmp_path / "vehicleid" / "attribute" / "model_attr.txt", ["10000 7"])
+    assert paths("vehicleid", "model") == {("7", "10000"), ("no model: 10001", "10001")}
+
+    ranks = [{"id": kind, "name": f"Corvus {kind}", "order": "Passeriformes", "genus": "Corvus"} for kind in range(4)]
+    (tmp_path / "inaturalist" / "categories.json").write_text(json.dumps(ranks))
+    assert paths("inaturalist", "order", "genus") == {
+        ("Passeriformes", "Corvus", "0"),
+        ("Passeriformes", "Corvus", "1"),
+    }
+    (tmp_path / "inaturalist" / "categories.json").write_text("[1]")
+    with pytest.raises(TophitError, match=r"categories\.json does not hold iNaturalist's categories"):
+        paths("inaturalist", "order")
+
+    assert paths("sop", "super_class") == {("coffee_maker", "1"), ("bicycle", "2")}
+    with pytest.raises(UsageError, match="has no column 'genus'; its columns: super_class"):
+        paths("sop", "genus")
+
+
+def test_cars_have_makers_of_one_and_of_two_words(tmp_path: Path) -> None:
+    set_trees.cars196(tmp_path, names={1: "AM General Hummer SUV 2000", 2: "Ram C/V Cargo Van Minivan 2012"})
+    rows = with_levels(read_set("cars196", tmp_path, partial=True), ["maker"]).where("train")
+    assert {row.names for row in rows} == {
+        ("AM General", "001 AM General Hummer SUV 2000"),
+        ("Ram", "002 Ram C-V Cargo Van Minivan 2012"),
+        ("Car", "003 Car 3 Sedan 2012"),
+        ("Car", "004 Car 4 Sedan 2012"),
+    }
+    write_manifest(Manifest(rows.rows), tmp_path / "cars.csv")
+    assert {row.names for row in read_manifest(tmp_path / "cars.csv")} == {row.names for row in rows}
 
 
 def test_published_counts_are_those_of_the_papers() -> None:

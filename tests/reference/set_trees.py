@@ -1,7 +1,7 @@
 """Tiny trees in the original layouts of the benchmark sets, awkward parts included."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +48,9 @@ def _mat_annotations(rows: Sequence[dict[str, object]]) -> np.ndarray:
     return array
 
 
-def _car_classes(classes: int) -> tuple[list[int], np.ndarray]:
+def _car_classes(classes: int, given: Mapping[int, str] | None = None) -> tuple[list[int], np.ndarray]:
     names = np.empty((1, 196), dtype=object)
-    names[0] = [f"Car {kind} Sedan 2012" for kind in range(1, 197)]
+    names[0] = [(given or {}).get(kind, f"Car {kind} Sedan 2012") for kind in range(1, 197)]
     return [*range(1, classes + 1), *range(99, 99 + classes)], names
 
 
@@ -58,18 +58,18 @@ def _car_box() -> dict[str, object]:
     return {"bbox_x1": np.uint16(11), "bbox_y1": np.uint16(6), "bbox_x2": np.uint16(40), "bbox_y2": np.uint16(45)}
 
 
-def cars196(root: Path, per_class: int = 4, classes: int = 4) -> Path:
+def cars196(root: Path, per_class: int = 4, classes: int = 4, names: Mapping[int, str] | None = None) -> Path:
     """The single file cars_annos.mat and car_ims/; classes and pixels count from 1."""
     from scipy.io import savemat
 
-    kinds, names = _car_classes(classes)
+    kinds, class_names = _car_classes(classes, names)
     rows = []
     for kind in kinds:
         for _ in range(per_class):
             path = f"car_ims/{len(rows) + 1:06d}.jpg"
             picture(root / path, kind, len(rows))
             rows.append({"relative_im_path": path, **_car_box(), "class": np.uint8(kind), "test": np.uint8(kind % 2)})
-    savemat(root / "cars_annos.mat", {"annotations": _mat_annotations(rows), "class_names": names})
+    savemat(root / "cars_annos.mat", {"annotations": _mat_annotations(rows), "class_names": class_names})
     return root
 
 

@@ -172,7 +172,7 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     rows = list(open_data(str(pictures)).rows)
     labels = [row.label for row in rows]
     wrong = next(i for i, label in enumerate(labels) if label != labels[0])
-    drawing = gallery_drawing(rows, [Ranked(0, [1, wrong], [0.9, -0.001])], k=2)
+    drawing = gallery_drawing(rows, [Ranked(0, [1, wrong], [0.9, -0.001], ["right", "wrong"])], k=2)
     assert list(drawing.numbers["right"]) == [1, 0]
     assert list(drawing.numbers["image"]) == [str(rows[1].path), str(rows[wrong].path)]
     text = drawing.svg()
@@ -183,7 +183,7 @@ def test_a_gallery_frames_right_and_wrong(pictures: Path, tmp_path: Path) -> Non
     assert f">{labels[wrong]}<" in text
     write_drawings([drawing], tmp_path)
     missing = [ImageRow(tmp_path / "none.png", "a"), rows[0]]
-    assert "no image" in gallery_drawing(missing, [Ranked(0, [1], [0.5])], k=1).svg()
+    assert "no image" in gallery_drawing(missing, [Ranked(0, [1], [0.5], ["right"])], k=1).svg()
 
 
 def test_local_centres_in_use_are_shown_once(pictures: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path, op
     of = [pictures["labels"][label] for label in pictures["label"]]
     for query in content["queries"]:
         (side,) = query["sides"]
-        assert side["right"] == [of[item] == of[query["picture"]] for item in side["items"]]
+        assert side["marks"] == ["right" if of[item] == of[query["picture"]] else "wrong" for item in side["items"]]
     frame = opened(written.page).locator("#galleries .cell .frame").first.bounding_box()
     assert frame is not None
     assert frame["height"] < frame["width"] / 2  # a label's box, not the place of a picture

@@ -153,10 +153,11 @@ def index(
 
 
 def images_for(data: str, model: str, split: str) -> "Manifest":
-    """Return the images to embed; those of a folder have the split that a run gave them."""
+    """Return the images to embed, with paths for labels where a run has them; a folder is split as in the run."""
     from tophit.data.folders import open_images, part_of
 
     images = open_images(data)  # before torch, whose import takes long
-    from tophit.training.run_data import split_as_in_run
+    from tophit.training.run_data import levels_as_in_run, split_as_in_run
 
+    images = levels_as_in_run(model, images)
     return part_of(split_as_in_run(model, images) if Path(data).is_dir() else images, split)

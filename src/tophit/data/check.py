@@ -112,6 +112,6 @@ def _too_few_classes(manifest: Manifest) -> list[Problem]:
 def _rows_by_class(manifest: Manifest) -> dict[str, list[int]]:
     rows: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(manifest, 1):
-        for name in row.names if row.kind == "several" else (row.label,):
+        for name in row.classes:
             rows[name].append(number)
     return dict(sorted(rows.items()))

@@ -1,7 +1,9 @@
 """Items: what an index keeps of a manifest row, and how the row is read back.
 
 An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column
-of the manifest. :func:`to_item` and :func:`to_row` are the only places that know this.
+of the manifest. If the label is a path such as ``animal/bird/finch``, ``level1`` is ``animal`` and ``level2`` is
+``animal/bird``, so that a search can be narrowed to a branch. :func:`to_item` and :func:`to_row` are the only places
+that know this.
 """
 
 import math
@@ -11,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tophit.data.label_kinds import label_text
 from tophit.data.manifest import FEATURE_FILE, FEATURE_ROW, ImageRow
 from tophit.errors import TophitError
 from tophit.images.decode import Box
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
 _OWN = ("path", "label", "split", "box")
+_LEVEL = re.compile(r"level[1-9][0-9]*")
 
 
 def to_item(row: ImageRow) -> tuple[str, dict[str, Any]]:
@@ -27,8 +31,19 @@ def to_item(row: ImageRow) -> tuple[str, dict[str, Any]]:
     """
     read = {name: stored_value(value) for name, value in row.metadata.items()}
     metadata = {name: value for name, value in read.items() if value is not None}
-    metadata |= {"path": str(row.path.absolute()), "label": row.label, "split": row.split}
+    metadata |= {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **level_fields(row)}
     return item_id(row), metadata if row.box is None else {**metadata, "box": list(row.box)}
+
+
+def level_fields(row: ImageRow) -> dict[str, str]:
+    """Return the branches above a path's leaf, each by the names down to it."""
+    branches = range(1, len(row.names)) if row.kind == "path" else ()
+    return {f"level{number}": label_text(row.names[:number], "path") for number in branches}
+
+
+def is_level(field: str) -> bool:
+    """Say whether a field holds a branch of a hierarchy, which is text even where it looks like a number."""
+    return _LEVEL.fullmatch(field) is not None
 
 
 def to_row(name: str, metadata: Mapping[str, Any]) -> ImageRow:

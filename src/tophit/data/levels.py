@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tophit.data.label_kinds import label_text
+from tophit.data.label_kinds import SEPARATORS, label_text
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import UsageError
 
@@ -11,7 +11,8 @@ from tophit.errors import UsageError
 def with_levels(manifest: Manifest, levels: Sequence[str]) -> Manifest:
     """Return rows whose labels are paths: the values of these metadata columns, then the label; none changes nothing.
 
-    A leaf belongs to one branch: the same label under two parents is two leaves.
+    A leaf belongs to one branch: the same label under two parents is two leaves. A label without a value at a level
+    stands alone there: no other label is near it. A ``/`` in a name becomes ``-``, because it separates levels.
     """
     if not levels:
         return manifest
@@ -19,21 +20,19 @@ def with_levels(manifest: Manifest, levels: Sequence[str]) -> Manifest:
         raise UsageError(
             f"data.levels: the labels of {manifest.source} are already {_ALREADY[manifest.kind]}; leave levels out."
         )
-    return replace(manifest, rows=tuple(_row(manifest, number, levels) for number in range(len(manifest))))
+    for level in levels:
+        if not any(row.metadata.get(level) for row in manifest):
+            has = (
+                ", ".join(dict.fromkeys(name for row in manifest for name in row.metadata)) or "none besides the label"
+            )
+            raise UsageError(f"data.levels: {manifest.source} has no column '{level}'; its columns: {has}.")
+    return replace(manifest, rows=tuple(_with_path(row, levels) for row in manifest))
 
 
 _ALREADY = {"several": "several for each image (the column labels)", "path": "paths (the column label_path)"}
 
 
-def _row(manifest: Manifest, number: int, levels: Sequence[str]) -> ImageRow:
-    row = manifest.rows[number]
-    values = [str(row.metadata.get(level) or "") for level in levels]
-    if "" in values:
-        column = levels[values.index("")]
-        has = ", ".join(row.metadata) or "none besides the label"
-        raise UsageError(
-            f"data.levels: {manifest.source}, row {manifest.number(number)} has no value in the column '{column}'; "
-            f"its columns: {has}."
-        )
-    names = (*values, row.label)
+def _with_path(row: ImageRow, levels: Sequence[str]) -> ImageRow:
+    above = [str(row.metadata.get(level) or f"no {level}: {row.label}") for level in levels]
+    names = tuple(name.replace(SEPARATORS["path"], "-") for name in (*above, row.label))
     return replace(row, label=label_text(names, "path"), kind="path", names=names)

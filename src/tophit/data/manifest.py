@@ -50,6 +50,11 @@ class ImageRow:
     kind: LabelKind = "one"
     names: tuple[str, ...] = ()
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes it belongs to: its labels if it has several, else its one label."""
+        return self.names if self.kind == "several" else (self.label,)
+
 
 @dataclass(frozen=True)
 class Manifest:

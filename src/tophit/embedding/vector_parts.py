@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.item_rows import item_id
+from tophit.data.item_rows import item_id, level_fields
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.files import check_folder, replace_file
@@ -71,9 +71,9 @@ def write_part(path: Path, rows: Sequence[ImageRow], vectors: np.ndarray, bad: d
 
 
 def _metadata(row: ImageRow) -> str:
-    """Return the columns of a row that the format has no column for, and its box, as JSON."""
+    """Return the columns of a row that the format has no column for, its branches and its box, as JSON."""
     box = {} if row.box is None else {"box": list(row.box)}
-    return json.dumps({**row.metadata, **box}, ensure_ascii=False, default=str)
+    return json.dumps({**row.metadata, **level_fields(row), **box}, ensure_ascii=False, default=str)
 
 
 def read_description(folder: str | Path) -> dict[str, Any]:

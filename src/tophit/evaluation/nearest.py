@@ -8,12 +8,13 @@ import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.ranks import relevant_ranks
+from tophit.evaluation.relevance import Mark
 from tophit.evaluation.scores import ScoreStrips, SearchTask
 
 
 @dataclass(frozen=True)
 class FoundList:
-    """The first results of one query: gallery indices, nearest first, their similarities, whether each is right.
+    """The first results of one query: gallery indices, nearest first, their similarities, and what each is to it.
 
     ``first_right`` is the rank from 1 of the first right result and ``first_right_item`` that result,
     which may be further down than the results in the list; None if the gallery has none.
@@ -22,9 +23,14 @@ class FoundList:
     query: int
     items: list[int]
     scores: list[float]
-    right: list[bool]
+    marks: list[Mark]
     first_right: int | None
     first_right_item: int | None
+
+    @property
+    def right(self) -> list[bool]:
+        """Whether each result is right."""
+        return [mark == "right" for mark in self.marks]
 
 
 def found_lists(
@@ -45,7 +51,7 @@ def found_lists(
             query=query,
             items=held.tolist(),
             scores=scores[row, : len(held)].tolist(),
-            right=part.is_right(row)[held].tolist(),
+            marks=part.marks(row, held),
             first_right=int(first_right[row]) if nearest_right[row] >= 0 else None,
             first_right_item=int(nearest_right[row]) if nearest_right[row] >= 0 else None,
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
@@ -11,6 +11,8 @@ from tophit.evaluation.inputs import encode_labels
 
 Relevant = tuple[np.ndarray, np.ndarray]
 """The gallery indices of a query's relevant items, ascending, and their grades above 0."""
+Mark = Literal["right", "near", "wrong"]
+"""What a result is to its query: right, near (in a hierarchy: of the same parent), or neither."""
 
 
 class Relevance:
@@ -50,10 +52,19 @@ class Relevance:
 
     def is_right(self, query: int) -> np.ndarray:
         """Return which gallery items (M,) are right for a query."""
+        return self._from_grade(query, self.right_from[query])
+
+    def is_near(self, query: int) -> np.ndarray:
+        """Return which gallery items (M,) share all but the last level of a query's path; without a hierarchy none."""
+        if self.levels < 2:
+            return np.zeros(self.shape[1], np.bool_)
+        return self._from_grade(query, max(1.0, self.right_from[query] - 1)) & ~self.is_right(query)
+
+    def _from_grade(self, query: int, least: float) -> np.ndarray:
         items, grades = self.of_query(query)
-        right = np.zeros(self.shape[1], np.bool_)
-        right[items[grades >= self.right_from[query]]] = True
-        return right
+        found = np.zeros(self.shape[1], np.bool_)
+        found[items[grades >= least]] = True
+        return found
 
     def of_queries(self, chosen: np.ndarray) -> "Relevance":
         """Return the relevance for some of the queries, given by their numbers."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET, Array, as_vectors, check_labelled, encode_labels, unit_rows
-from tophit.evaluation.relevance import Relevance
+from tophit.evaluation.relevance import Mark, Relevance
 
 # Multiples of the widths of BLAS kernels (4 to 48): another kernel computes a remainder, adds in another order, and
 # gives equal vectors unequal scores. 2048 is not a multiple of 12, which float64 on AVX2 needs.
@@ -58,6 +58,12 @@ class SearchTask:
         if self.relevance is not None:
             return self.relevance.is_right(query)
         return self.item_classes == self.query_classes[query]
+
+    def marks(self, query: int, items: np.ndarray) -> list[Mark]:
+        """Return what each of some items is to a query."""
+        right = self.is_right(query)[items]
+        near = np.zeros_like(right) if self.relevance is None else self.relevance.is_near(query)[items]
+        return ["right" if one else "near" if other else "wrong" for one, other in zip(right, near, strict=True)]
 
     def of_queries(self, chosen: np.ndarray) -> "SearchTask":
         """Return the same search by some of the queries, given by their numbers."""

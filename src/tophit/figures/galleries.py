@@ -8,11 +8,13 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from tophit.data.manifest import ImageRow
+from tophit.evaluation.relevance import Mark
 from tophit.figures.drawing import Drawing
 from tophit.figures.style import COLUMN, INK, PAGE, house_style, new_figure
 from tophit.images.decode import BadImage, read_image
 
-RIGHT, WRONG = "#168f3e", "#cc2929"
+COLOURS: dict[Mark, str] = {"right": "#168f3e", "near": "#b7791f", "wrong": "#cc2929"}
+_LINES = {"right": "-", "near": (0, (4, 1.2)), "wrong": (0, (2.2, 1.2))}
 _SIDE = 128  # pixels of a picture
 _TEXT = 0.17  # inches below a picture for one line of text
 _LINE = 0.12  # for each further line
@@ -22,23 +24,24 @@ _HEAD_GAP = 0.12  # between a query and its results
 
 @dataclass(frozen=True)
 class Ranked:
-    """A query and its first results, best first, as row numbers, with their cosine similarities."""
+    """A query and its first results, best first, as row numbers, with their cosine similarities and marks."""
 
     query: int
     results: Sequence[int]
     scores: Sequence[float]
+    marks: Sequence[Mark]
 
 
 @dataclass(frozen=True)
 class Cell:
     """A picture with one or more lines of text below it.
 
-    ``right`` draws a solid green frame (True) or a dashed red one (False); None draws no frame.
+    ``mark`` draws a frame: solid green if right, amber if near, dashed red if wrong; None draws none.
     """
 
     row: ImageRow
     text: str
-    right: bool | None = None
+    mark: Mark | None = None
 
 
 def gallery_drawing(
@@ -50,23 +53,25 @@ def gallery_drawing(
 ) -> Drawing:
     """Return queries with their k first results: right ones have a green frame, wrong ones a red one."""
     numbers: dict[str, list[Any]] = {
-        column: [] for column in ("query", "query label", "rank", "image", "label", "similarity", "right")
+        column: [] for column in ("query", "query label", "rank", "image", "label", "similarity", "right", "mark")
     }
     lines: list[list[Cell]] = []
     for one in ranked:
         query = rows[one.query]
         cells = [Cell(query, query.label)]
-        for rank, (place, score) in enumerate(zip(one.results[:k], one.scores[:k], strict=True), 1):
+        shown = zip(one.results[:k], one.scores[:k], one.marks[:k], strict=True)
+        for rank, (place, score, mark) in enumerate(shown, 1):
             found = rows[place]
-            right = found.label == query.label
-            cells.append(Cell(found, f"{rounded(score)}\n{found.label}", right))
-            values = (str(query.path), query.label, rank, str(found.path), found.label, float(score), int(right))
+            cells.append(Cell(found, f"{rounded(score)}\n{found.label}", mark))
+            right = int(mark == "right")
+            values = (str(query.path), query.label, rank, str(found.path), found.label, float(score), right, mark)
             for column, value in zip(numbers.values(), values, strict=True):
                 column.append(value)
         lines.append(cells)
+    near = " Amber frame: near, of the same parent." if "near" in numbers["mark"] else ""
     caption = (
         "A query (left) and its first results, nearest first, with their cosine similarity and class. Solid "
-        "green frame: the same class; dashed red frame: another class."
+        f"green frame: right; dashed red frame: wrong.{near}"
     )
     return Drawing(name, title, caption, numbers, picture_grid(lines, k + 1, ["query", "nearest images"]))
 
@@ -108,9 +113,9 @@ def _draw_cell(figure: Any, cell: Cell, place: tuple[float, float, float, float]
         axes.imshow(picture, interpolation="antialiased", aspect="auto")
     for spine in axes.spines.values():
         spine.set_visible(True)
-        spine.set_linewidth(0.4 if cell.right is None else 1.6)
-        spine.set_color(INK if cell.right is None else RIGHT if cell.right else WRONG)
-        spine.set_linestyle((0, (2.2, 1.2)) if cell.right is False else "-")
+        spine.set_linewidth(0.4 if cell.mark is None else 1.6)
+        spine.set_color(INK if cell.mark is None else COLOURS[cell.mark])
+        spine.set_linestyle("-" if cell.mark is None else _LINES[cell.mark])
     axes.set_xlabel(_fitting(cell.text, letters), fontsize=7, labelpad=1.5)
 
 

@@ -93,7 +93,7 @@ def _ranked(found: Measured) -> list[Ranked]:
     places = np.unique(np.linspace(0, len(found.search.query) - 1, _QUERIES).astype(int))
     query, gallery = found.search.query, found.search.gallery
     lists = found_lists(found.task(), places, _SHOWN).values()
-    return [Ranked(int(query[each.query]), gallery[each.items].tolist(), each.scores) for each in lists]
+    return [Ranked(int(query[each.query]), gallery[each.items].tolist(), each.scores, each.marks) for each in lists]
 
 
 def _measured(name: str, run: Run, view: View) -> Measured:

@@ -10,25 +10,23 @@ import numpy as np
 
 from tophit.evaluation import PairedDifference, won_and_lost
 from tophit.evaluation.inputs import MEMORY_BUDGET
-from tophit.evaluation.nearest import first_items
 from tophit.figures import Drawing
 from tophit.figures.galleries import Ranked, gallery_drawing
 from tophit.figures.maps import coordinates, map_drawing
 from tophit.progress import View
+from tophit.reporting.confusions import Level, confused_part, find_confusions, levels_of_rows
 from tophit.reporting.label_precision import Planted
 from tophit.reporting.label_problems import LabelProblem
 from tophit.reporting.local_centres import LocalCentre, centres_drawing
-from tophit.reporting.measured import Measured, headline, metric_rows, verdict
+from tophit.reporting.measured import Measured, headline, mark_words, metric_rows, verdict
 from tophit.reporting.pictures import Pictures, image_name
-from tophit.reporting.queries import choose_queries, confused_pairs, worst_first
+from tophit.reporting.queries import choose_queries, worst_first
 from tophit.reporting.query_pages import QueryPages, TopK
 from tophit.training.full_evaluation import metric_differences
 
 WORST = 300  # queries in the list of the worst
 MOST_POINTS = 10_000  # of the map
 _GALLERY = 6  # queries of each gallery
-_PAIRS = 12
-_EXAMPLES = 6  # images of a confused class
 _TURNED = 25  # queries in each of the tables of those won and lost
 _PROBLEMS = 12  # shown of each kind; the CSV file has all
 _MOST_LABELS = 65_535
@@ -45,6 +43,8 @@ class Background:
     before_intervals: Mapping[str, Sequence[float]] = field(default_factory=dict)
     top_k: tuple[TopK | None, TopK | None] = (None, None)
     seed: int = 0
+    levels: Sequence[str] = ()
+    """The names of a hierarchy's levels above the class, if the recipe has them."""
 
 
 def gather(
@@ -67,9 +67,14 @@ def gather(
     galleries = {name: pages.place(getattr(chosen, name)) for name in _TITLES}
     hardest = pages.place(worst_first(values)[:worst])
     differences = _differences(first, other)
+    levels = levels_of_rows(first.rows, background.levels)
+    view.note("Finding confused classes ...")
+    confusions = find_confusions(first, memory_budget)
+    words = mark_words(first.rows, levels[1].title if background.levels else "parent")
+    near = (confusions.marks["near"] / max(1, confusions.marks.total()), words["near"]) if "near" in words else None
     content: dict[str, Any] = {
         "models": [model.name for model in (first, other) if model is not None],
-        "headline": headline(first, background.before, other, differences.get("recall@1")),
+        "headline": headline(first, background.before, other, differences.get("recall@1"), near),
         "verdict": verdict(
             first,
             background.metric,
@@ -84,9 +89,11 @@ def gather(
         "galleries": galleries,
         "worst": hardest,
         "turned": None if other is None else _turned(first, other, pages),
-        "pairs": _pairs(first, pictures, memory_budget, view),
+        "confused": confused_part(first, confusions, levels, pictures),
+        "first_results": dict(confusions.marks) if near else None,
+        "words": words,
         "top_k": background.top_k[0],
-        "map": _map(first, pictures, most_points, view),
+        "map": _map(first, levels, pictures, most_points, view),
     }
     content["queries"] = pages.plain(background.top_k, memory_budget, view)
     return content
@@ -98,7 +105,7 @@ def _counts(first: Measured, values: np.ndarray) -> dict[str, int]:
         "skipped": int(np.isnan(values).sum()),
         "gallery": len(first.search.gallery),
         "images": len(first.rows),
-        "classes": len(set(first.labels)),
+        "classes": len({name for row in first.rows for name in row.classes}),
     }
 
 
@@ -120,59 +127,28 @@ def _turned(first: Measured, other: Measured, pages: QueryPages) -> dict[str, An
     }
 
 
-def _pairs(first: Measured, pictures: Pictures, memory_budget: int, view: View) -> list[dict[str, Any]]:
-    """Return the most confused pairs of classes with images of both, confused images first."""
-    task = first.task()
-    view.note("Finding confused classes ...")
-    query, gallery, labels = first.search.query, first.search.gallery, first.labels
-    nearest = first_items(task, 1, memory_budget)[0][:, 0]
-    nearest = np.where(np.isnan(first.metrics.per_query["mAP"]), -1, nearest)
-    members: dict[str, list[int]] = {}
-    found = confused_pairs(task, nearest, _PAIRS)
-    names = {int(number): labels[int(row)] for number, row in zip(task.item_classes, gallery, strict=True)}
-    names |= {int(number): labels[int(row)] for number, row in zip(task.query_classes, query, strict=True)}
-    wanted = {names[number] for pair in found for number in (pair.first, pair.second)}
-    for row, label in enumerate(labels):
-        if label in wanted and len(members.setdefault(label, [])) < 4 * _EXAMPLES:
-            members[label].append(row)
-    answer = []
-    for pair in found:
-        rows: dict[str, list[int]] = {names[pair.first]: [], names[pair.second]: []}
-        for number, item in pair.examples:
-            for row in (int(query[number]), int(gallery[item])):
-                rows[labels[row]].append(row)
-        shown = {
-            label: list(dict.fromkeys([*confused, *members[label]]))[:_EXAMPLES] for label, confused in rows.items()
-        }
-        answer.append(
-            {
-                "counts": [pair.first_for_second, pair.second_for_first],
-                "classes": [
-                    {"label": label, "items": [pictures.add(first.rows[row]) for row in shown[label]]}
-                    for label in (names[pair.first], names[pair.second])
-                ],
-            }
-        )
-    return answer
-
-
-def _map(first: Measured, pictures: Pictures, most: int, view: View) -> dict[str, Any]:
+def _map(first: Measured, levels: Sequence[Level], pictures: Pictures, most: int, view: View) -> dict[str, Any]:
     """Return the map; of more than ``most`` images it shows a part, at equal steps."""
     rows = np.arange(0, len(first.rows), max(1, -(-len(first.rows) // most)))
     view.note(f"Drawing the map of {len(rows):,} images ...")
     points, method = coordinates(first.vectors[rows])
-    labels = [first.rows[row].label for row in rows]
-    names = [name for name, _ in Counter(labels).most_common(_MOST_LABELS)]
-    numbers = {name: number for number, name in enumerate(names)}
     shown = [pictures.add(first.rows[row], large=False) for row in rows]
     return {
         "method": method,
         "of": len(first.rows),
-        "names": names,
         "points": _packed(points.astype("<f4")),
-        "labels": _packed(np.array([numbers.get(label, _MOST_LABELS) for label in labels], "<u2")),
         "pictures": _packed(np.array(shown, "<u4")),
+        "colourings": [_colouring(level, rows) for level in levels],
     }
+
+
+def _colouring(level: Level, rows: np.ndarray) -> dict[str, Any]:
+    """Return the name of each point at a level; of several names it has the one that most points have."""
+    often = Counter(name for row in rows for name in level.names[row])
+    names = [name for name, _ in often.most_common(_MOST_LABELS)]
+    numbers = {name: number for number, name in enumerate(names)}
+    chosen = [min(numbers.get(name, _MOST_LABELS) for name in level.names[row]) for row in rows]
+    return {"title": level.title, "names": names, "labels": _packed(np.array(chosen, "<u2"))}
 
 
 def drawings_part(drawings: Sequence[Drawing]) -> list[dict[str, str]]:
@@ -225,7 +201,8 @@ def page_figures(
     figures = []
     for name, title in _TITLES.items():
         queries = [content["queries"][place] for place in content["galleries"][name]]
-        ranked = [Ranked(one["picture"], one["sides"][0]["items"], one["sides"][0]["scores"]) for one in queries]
+        sides = [(one["picture"], one["sides"][0]) for one in queries]
+        ranked = [Ranked(picture, side["items"], side["scores"], side["marks"]) for picture, side in sides]
         figures.append(gallery_drawing(pictures.rows, ranked, _RESULTS, f"gallery_{name}", title))
     drawn = content["map"]
     points = np.frombuffer(base64.b64decode(drawn["points"]), "<f4").reshape(-1, 2)

@@ -74,7 +74,8 @@ def find_label_problems(
     ``others`` are rows without vectors, such as those of other splits; they are searched for exact duplicates only.
     A pair of duplicates is reported once. The rows of an exact duplicate with different labels are not reported again
     as ``nearer to another class``. Beyond the inputs it needs ``memory_budget`` bytes and some hundred bytes per image.
-    At most 10,000 near-duplicates and 10,000 images of another class are returned.
+    At most 10,000 near-duplicates and 10,000 images of another class are returned. Images with several labels are only
+    checked for duplicates; near-duplicates that share a label are none.
     """
     return _find(vectors, rows, others, near, memory_budget, None)[0]
 
@@ -120,8 +121,11 @@ def _find(
         problem
         for problem in _near_duplicates(neighbours, classes, rows, near)
         if frozenset((id(problem.image), id(problem.other))) not in known
+        and not set(problem.image.classes) & set(problem.other.classes)
     ]
     doubtful = {id(row) for one in exact if one.kind == EXACT_LABELS for row in (one.image, one.other)}
+    if rows[0].kind == "several":  # a class is then a label that others share: no image is inside another
+        return [*exact, *pairs], None
     inside_another = nearer_to_another_class(vectors, neighbours, classes, memory_budget)
     planted = None if seed is None else plant_errors(vectors, neighbours, classes, memory_budget, seed)
     misplaced = [_misplaced(one, rows, planted) for one in inside_another if id(rows[one.row]) not in doubtful]

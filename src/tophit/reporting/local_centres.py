@@ -63,7 +63,7 @@ def local_centres(
     rows = merge_classes(train, recipe.data.merge_classes).rows
     embedded = embed_rows(load(run), rows, progress)
     rows = [rows[i] for i in embedded.rows]
-    images = _images_of_proxies(proxies.classes, proxies.vectors, embedded.vectors, [row.label for row in rows])
+    images = _images_of_proxies(proxies.classes, proxies.vectors, embedded.vectors, [row.classes for row in rows])
     classes, count, dim = proxies.vectors.shape
     nearest = _nearest(proxies.vectors.reshape(classes * count, dim), embedded.vectors, min(k, len(rows)))
     centres = proxies.centres()
@@ -80,14 +80,20 @@ def local_centres(
     ]
 
 
-def _images_of_proxies(classes: list[str], proxies: np.ndarray, vectors: np.ndarray, labels: list[str]) -> np.ndarray:
-    """Return the number of images (C, K) of its own class to which each proxy is the nearest."""
+def _images_of_proxies(
+    classes: list[str], proxies: np.ndarray, vectors: np.ndarray, of_images: Sequence[tuple[str, ...]]
+) -> np.ndarray:
+    """Return the number of images (C, K) of its own class to which each proxy is the nearest.
+
+    ``of_images`` are the classes of each image; one with several labels counts for each of them.
+    """
     place = {name: number for number, name in enumerate(classes)}
-    own = np.asarray([place[label] for label in labels])
+    own = np.asarray([place[name] for names in of_images for name in names])
+    image = np.repeat(np.arange(len(of_images)), [len(names) for names in of_images])
     counts = np.zeros(proxies.shape[:2], np.int64)
     for start in range(0, len(own), _ROWS):
         part = own[start : start + _ROWS]
-        chosen = np.einsum("nkd,nd->nk", proxies[part], vectors[start : start + _ROWS]).argmax(axis=1)
+        chosen = np.einsum("nkd,nd->nk", proxies[part], vectors[image[start : start + _ROWS]]).argmax(axis=1)
         np.add.at(counts, (part, chosen), 1)
     return counts
 
@@ -148,7 +154,11 @@ def _class(label: str, groups: Sequence[Sequence[LocalCentre]], pictures: Pictur
     for group in groups[:_CENTRES]:
         first = max(group, key=lambda one: one.images)
         nearest = [
-            {"picture": pictures.add(near.row), "similarity": round(near.similarity, 3), "own": near.row.label == label}
+            {
+                "picture": pictures.add(near.row),
+                "similarity": round(near.similarity, 3),
+                "own": label in near.row.classes,
+            }
             for near in first.nearest
         ]
         text = f"{_images(group)} of the class's {images} images"
@@ -180,7 +190,10 @@ def centres_drawing(centres: Sequence[LocalCentre], classes: int = 4, k: int = 5
         count = images[one.label, one.centre]
         heads.append(f"{one.label}\ncentre {one.centre + 1}\n{count} images")
         lines.append(
-            [Cell(near.row, rounded(near.similarity), near.row.label == one.label) for near in one.nearest[:k]]
+            [
+                Cell(near.row, rounded(near.similarity), "right" if one.label in near.row.classes else "wrong")
+                for near in one.nearest[:k]
+            ]
         )
         for rank, near in enumerate(one.nearest[:k], 1):
             values = (one.label, one.centre + 1, count, rank, str(near.row.path), near.row.label, near.similarity)

@@ -31,7 +31,7 @@ from tophit.reporting.page import write_page
 from tophit.reporting.pictures import Pictures, Thumbnails
 from tophit.reporting.query_pages import TopK
 from tophit.tables import set_up_sentence
-from tophit.training.evaluate import named_set_metrics, wanted_metrics
+from tophit.training.evaluate import judging_of, named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.result import TrainingResult
 from tophit.training.run import Run, advantage_of, data_of_run
@@ -89,7 +89,7 @@ def make_report(
     part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
     embedders = (load(folder), None if against is None else load(against))
-    first, other = measure_models(names, embedders, part, tuple(wanted_metrics(recipe)), view)
+    first, other = measure_models(names, embedders, part, wanted_metrics(recipe), view, judging_of(recipe))
     pictures = Pictures()
     is_own = _is_the_runs_own_test(first, recipe.evaluation.metric, result)
     background = Background(
@@ -98,6 +98,7 @@ def make_report(
         result.get("before_intervals") or {},
         (_top_k(recipe), _top_k_of(against)),
         recipe.seed,
+        recipe.data.levels,
     )
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
     drawings = _drawings(folder, first, other, view)

@@ -8,11 +8,13 @@ import numpy as np
 
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.evaluation import PairedDifference, RetrievalMetrics
+from tophit.evaluation.relevance import Mark
 from tophit.evaluation.scores import SearchTask, search_task
 from tophit.models.embedder import Embedder
 from tophit.progress import View
-from tophit.training.evaluate import SearchArrays, metrics_of_vectors, search_arrays
+from tophit.training.evaluate import BY_LABELS, SearchArrays, metrics_of_vectors, search_arrays
 from tophit.training.full_evaluation import embed_by_both
+from tophit.training.row_relevance import Judging, usual_metrics
 from tophit.wording import counted
 
 
@@ -44,23 +46,46 @@ class Measured:
         return search_task(**self.search.arguments)
 
 
-def measured(name: str, rows: list[ImageRow], vectors: np.ndarray, metrics: tuple[str, ...] = ()) -> Measured:
+def measured(
+    name: str,
+    rows: list[ImageRow],
+    vectors: np.ndarray,
+    metrics: Sequence[str] = (),
+    judging: Judging = BY_LABELS,
+) -> Measured:
     """Measure vectors (N, d) of rows (N) as ``tophit evaluate`` does; ``metrics`` are added to the usual ones."""
-    found = metrics_of_vectors(vectors, rows, 0.95, metrics)
-    return Measured(name, rows, vectors, search_arrays(vectors, rows), found)
+    names = list(dict.fromkeys([*metrics, *usual_metrics(rows, judging)]))
+    found = metrics_of_vectors(vectors, rows, 0.95, names, judging=judging)
+    return Measured(name, rows, vectors, search_arrays(vectors, rows, judging, names), found)
 
 
 def measure_models(
     names: tuple[str, str | None],
     embedders: tuple[Embedder, Embedder | None],
     part: Manifest,
-    metrics: tuple[str, ...] = (),
+    metrics: Sequence[str] = (),
     view: View | None = None,
+    judging: Judging = BY_LABELS,
 ) -> tuple[Measured, Measured | None]:
     """Measure a model, and another on the same rows if there is one, without images that either can't read."""
     rows, vectors, second = embed_by_both(embedders[0], part, embedders[1], view)
-    first = measured(names[0], rows, vectors, metrics)
-    return first, None if second is None or names[1] is None else measured(names[1], rows, second, metrics)
+    first = measured(names[0], rows, vectors, metrics, judging)
+    return first, None if second is None or names[1] is None else measured(names[1], rows, second, metrics, judging)
+
+
+def mark_words(rows: Sequence[ImageRow], parent: str) -> dict[Mark, str]:
+    """Return what right, wrong and, in a hierarchy, near mean for these rows; ``parent`` is the level above the class.
+
+    >>> from pathlib import Path
+    >>> mark_words([ImageRow(Path("a.jpg"), "cat")], "parent")
+    {'right': 'same class', 'wrong': 'another class'}
+    """
+    kind = rows[0].kind if rows else "one"
+    if kind == "several":
+        return {"right": "shares a label", "wrong": "no label in common"}
+    if kind == "path":
+        return {"right": "same class", "near": f"same {parent}", "wrong": "neither"}
+    return {"right": "same class", "wrong": "another class"}
 
 
 def headline(
@@ -68,15 +93,19 @@ def headline(
     before: Mapping[str, float],
     other: Measured | None = None,
     difference: PairedDifference | None = None,
+    near: tuple[float, str] | None = None,
 ) -> str:
     """Return the sentence to repeat: how often the first result is right, in terms of a page of results.
 
-    ``difference`` is that of recall@1.
+    ``difference`` is that of recall@1. ``near`` is the share of first results that are only near, and what that means.
     """
     wide = max((k for k in (5, 8, 10) if f"recall@{k}" in first.metrics), default=None)
     sentence = f"{_of_hundred(first.metrics['recall@1'])} of 100 searches have a right first result"
+    if near is not None:
+        sentence += f", {_of_hundred(near[0])} more a near one ({near[1]})"
     if wide is not None:
-        sentence += f", and {_of_hundred(first.metrics[f'recall@{wide}'])} have one among the first {wide}"
+        one = "have one" if near is None else "a right one"
+        sentence += f", and {_of_hundred(first.metrics[f'recall@{wide}'])} {one} among the first {wide}"
     if "recall@1" in before and other is None:
         sentence += f"; before training the first was right for {_of_hundred(before['recall@1'])}"
     if other is None or difference is None:
@@ -100,9 +129,10 @@ def verdict(
     difference: PairedDifference | None = None,
 ) -> str:
     """Return the exact sentence of a report: the metric, the backbone before training if known, the other model."""
-    classes = len(set(first.query_labels.tolist()))
+    classes = {name for row in first.search.query for name in first.rows[row].classes}
+    kind = "label" if first.rows[0].kind == "several" else "class"
     sentence = f"{metric} is {_with_interval(first.metrics[metric], first.metrics.intervals.get(metric))} "
-    sentence += f"on {counted(len(first.search.query), 'query')} of {counted(classes, 'class')}"
+    sentence += f"on {counted(len(first.search.query), 'query')} of {counted(len(classes), kind)}"
     if before.get(metric) is not None:
         gain = 100 * (first.metrics[metric] - before[metric])
         sentence += f", {abs(gain):.1f} points {'above' if gain >= 0 else 'below'} the backbone before training, "

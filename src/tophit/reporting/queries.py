@@ -1,8 +1,7 @@
-"""Which queries and classes a report shows: best, worst and random queries, confused classes, misplaced results."""
+"""Which queries a report shows: best, worst and random ones, and their misplaced results."""
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -55,43 +54,6 @@ def _of_different_classes(order: np.ndarray, classes: np.ndarray, count: int) ->
     return order[leading].tolist()
 
 
-@dataclass
-class ConfusedPair:
-    """Two classes that are confused, the one more often mistaken first; ``examples`` are (query, nearest item)."""
-
-    first: int
-    second: int
-    examples: list[tuple[int, int]] = field(default_factory=list)
-    first_for_second: int = 0
-    second_for_first: int = 0
-
-    @property
-    def queries(self) -> int:
-        """How many queries of either class have an item of the other as their nearest."""
-        return self.first_for_second + self.second_for_first
-
-
-def confused_pairs(task: SearchTask, nearest: np.ndarray, most: int) -> list[ConfusedPair]:
-    """Return the pairs of classes confused by most queries; ``nearest`` (Q,) is each query's nearest item or -1."""
-    asked, found = task.query_classes, task.item_classes[nearest]
-    wrong = np.flatnonzero((nearest >= 0) & (asked != found))
-    directed = Counter(zip(asked[wrong].tolist(), found[wrong].tolist(), strict=True))
-    pairs: dict[tuple[int, int], ConfusedPair] = {}
-    for one, two in directed:
-        low, high = min(one, two), max(one, two)
-        if (low, high) not in pairs:
-            first, second = (low, high) if directed[low, high] >= directed[high, low] else (high, low)
-            counts = directed[first, second], directed[second, first]
-            pairs[low, high] = ConfusedPair(first, second, [], *counts)
-    ranked = sorted(pairs.values(), key=lambda pair: (-pair.queries, pair.first, pair.second))[:most]
-    wanted = {(pair.first, pair.second): pair for pair in ranked} | {(pair.second, pair.first): pair for pair in ranked}
-    for query in wrong.tolist():
-        pair = wanted.get((int(asked[query]), int(found[query])))
-        if pair is not None:
-            pair.examples.append((query, int(nearest[query])))
-    return ranked
-
-
 @dataclass(frozen=True)
 class MisplacedSets:
     """The sets of the top-k precision loss for a query, as gallery indices, best ranked first.
@@ -116,7 +78,7 @@ def misplaced_sets(
     for start in range(0, len(queries), size):
         part = np.asarray(queries[start : start + size])
         similarity = torch.nn.functional.normalize(task.queries[torch.from_numpy(part)].float(), dim=1) @ items.T
-        same = torch.from_numpy(task.query_classes[part][:, None] == task.item_classes[None])
+        same = torch.from_numpy(np.stack([task.is_right(query) for query in part.tolist()]))
         own = torch.from_numpy(task.own_items[part][:, None] == np.arange(len(task.items))[None])
         pairs = misplaced_pairs(similarity, same & ~own, ~same & ~own, k, margin)
         for place, query in enumerate(part.tolist()):

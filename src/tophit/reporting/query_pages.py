@@ -70,18 +70,17 @@ class QueryPages:
 
     def _list(self, model: Measured, task: SearchTask, query: int, found: FoundList) -> dict[str, Any]:
         precision = float(model.metrics.per_query["mAP"][query])
-        wrong = next((item for item, right in zip(found.items, found.right, strict=True) if not right), None)
+        wrong = next((item for item, mark in zip(found.items, found.marks, strict=True) if mark != "right"), None)
         return {
             "precision": None if np.isnan(precision) else round(precision, 5),
-            "relevant": int(np.count_nonzero(task.item_classes == task.query_classes[query]))
-            - int(task.own_items[query] >= 0),
+            "relevant": int(np.count_nonzero(task.is_right(query))) - int(task.own_items[query] >= 0),
             "first": found.first_right,
             "first_picture": self._pictures(model, [found.first_right_item])[0]
             if found.first_right_item is not None
             else None,
             "items": self._pictures(model, found.items),
             "scores": [round(score, 4) for score in found.scores],
-            "right": [int(right) for right in found.right],
+            "marks": found.marks,
             "wrong": None if wrong is None else model.labels[int(model.search.gallery[wrong])],
         }
 

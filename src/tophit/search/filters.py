@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from tophit.data.item_rows import number_or_text
+from tophit.data.item_rows import is_level, number_or_text
 from tophit.errors import UsageError
 
 Operator = Literal["eq", "ne", "in", "lt", "lte", "gt", "gte"]
@@ -110,6 +110,6 @@ def _value(field: str, text: str) -> Any:
             return json.loads(text)
         except ValueError:
             return text[1:-1]
-    if field in _ALWAYS_TEXT:
+    if field in _ALWAYS_TEXT or is_level(field):
         return text
     return text == "true" if text in ("true", "false") else number_or_text(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tophit.data.folders import open_data, whole_path
 from tophit.data.item_rows import item_id
+from tophit.data.levels import with_levels
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import TophitError, UsageError
 from tophit.recipe import Recipe
@@ -47,6 +48,15 @@ def split_as_in_run(model: str, manifest: Manifest) -> Manifest:
     splits = {item_id(row): row.split for row in own}
     rows = tuple(replace(row, split=splits.get(item_id(row), row.split)) for row in manifest)
     return replace(manifest, rows=rows)
+
+
+def levels_as_in_run(model: str, manifest: Manifest) -> Manifest:
+    """Return rows whose labels are paths in a run's hierarchy, if they have its columns (``data.levels``)."""
+    recipe = recipe_of_run(model)
+    levels = () if recipe is None else recipe.data.levels
+    if manifest.kind != "one" or not all(any(row.metadata.get(level) for row in manifest) for level in levels):
+        return manifest
+    return with_levels(manifest, levels)
 
 
 def evaluation_folder(model: str, data: str | None, split: str) -> Path | None:

@@ -52,7 +52,7 @@ def data_of(recipe: Recipe, data: str | None = None) -> Manifest:
 
 def has_pairs(manifest: Manifest) -> bool:
     """Return whether there is anything to find: a class with two images, or a label that two images have."""
-    every = [name for row in manifest for name in row.names] if manifest.kind == "several" else manifest.labels
+    every = [name for row in manifest for name in row.classes]
     return len(every) > len(set(every))
 
 

@@ -1,4 +1,7 @@
-"""Cars196 (Stanford Cars). Classes 1 to 98 are for training, 99 to 196 for testing; the devkit's split is ignored."""
+"""Cars196 (Stanford Cars). Classes 1 to 98 are for training, 99 to 196 for testing; the devkit's split is ignored.
+
+A class is named like ``Audi S4 Sedan 2012``: ``maker`` is its first word or two.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tophit.images.decode import Box
 _LAST_TRAINING_CLASS = 98
 _OLD, _DEVKIT = "cars_annos.mat", "devkit/cars_train_annos.mat"
 _TEST = "cars_test_annos_withlabels.mat"
+_MAKERS_OF_TWO_WORDS = ("AM General", "Aston Martin", "Land Rover")
 
 
 @benchmark_set(
@@ -77,4 +81,9 @@ def _row(path: Path, annotation: Any, names: list[str], boxes: bool) -> ImageRow
         a = annotation
         box = float(a.bbox_x1) - 1, float(a.bbox_y1) - 1, float(a.bbox_x2), float(a.bbox_y2)
     split = "train" if kind <= _LAST_TRAINING_CLASS else "test"
-    return ImageRow(path, f"{kind:03d} {names[kind - 1]}", split, box=box)
+    name = names[kind - 1]
+    return ImageRow(path, f"{kind:03d} {name}", split, box=box, metadata={"maker": _maker(name)})
+
+
+def _maker(name: str) -> str:
+    return next((maker for maker in _MAKERS_OF_TWO_WORDS if name.startswith(f"{maker} ")), name.split()[0])

@@ -1,4 +1,7 @@
-"""CUB-200-2011: birds. Classes 1 to 100 are for training, 101 to 200 for testing."""
+"""CUB-200-2011: birds. Classes 1 to 100 are for training, 101 to 200 for testing.
+
+The archive has no taxonomy, but most names end in the kind of bird: ``family`` is the last word of the class's name.
+"""
 
 from pathlib import Path
 
@@ -32,8 +35,14 @@ def cub200(root: Path, boxes: bool) -> list[ImageRow]:
         if label not in name_of:
             raise TophitError(f"{root / 'images.txt'}: image {image} has no class in the tables beside it.")
         split = "train" if number(label, root / "image_class_labels.txt", "a class") <= _LAST_TRAINING_CLASS else "test"
-        rows.append(ImageRow(root / "images" / path, name_of[label], split, box=box_of.get(image)))
+        name = name_of[label]
+        rows.append(ImageRow(root / "images" / path, name, split, "both", box_of.get(image), {"family": _family(name)}))
     return rows
+
+
+def _family(name: str) -> str:
+    """Return the last word of a class's name: Albatross of 001.Black_footed_Albatross."""
+    return name.rpartition(".")[2].rpartition("_")[2]
 
 
 def _boxes(path: Path) -> dict[str, Box]:

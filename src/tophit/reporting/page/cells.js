@@ -1,6 +1,6 @@
-// Pictures: a result in its green or red frame, a query, and a row of both as in figures of papers.
+// Pictures: a result in the frame of its mark, a query, and a row of both as in figures of papers.
 import { html } from "./html.js";
-import { labelOf, nameOf, opened, source } from "./data.js";
+import { content, labelOf, nameOf, opened, shortOf, source } from "./data.js";
 import { openPart } from "./part.js";
 
 /** @param {{number: number, alt?: string, lazy?: boolean}} props */
@@ -11,13 +11,23 @@ export function Picture({ number, alt = "", lazy = false }) {
     : html`<span class="no-picture" role=${alt ? "img" : null} aria-label=${alt || null}>${labelOf(number).slice(0, 3)}</span>`;
 }
 
-/** A result: the frame and the mark in its corner say whether it is of the query's class. */
-export function Result({ number, rank, score, right, children }) {
-  const [label, word] = [labelOf(number), right ? "right" : "wrong"];
-  return html`<li class="cell ${word}" title="${label}\n${nameOf(number)}">
-    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${word}: ${label}" /><span class="mark" aria-hidden="true">${right ? "✓" : "✗"}</span></div>
+const SIGNS = { right: "✓", near: "≈", wrong: "✗" };
+
+/** The sign of a mark, for a corner of a picture or a legend. */
+export const Sign = ({ mark }) => html`<span class="mark" aria-hidden="true">${SIGNS[mark]}</span>`;
+
+/** What the marks of results mean. */
+export function MarkLegend() {
+  return Object.entries(content.words).map(([mark, words]) => html`<span class="key ${mark}" key=${mark}><${Sign} mark=${mark} /> ${words}</span> `);
+}
+
+/** A result: its frame and the sign in its corner say what it is to the query: right, near or wrong. */
+export function Result({ number, rank, score, mark, children }) {
+  const label = labelOf(number);
+  return html`<li class="cell ${mark}" title="${label}\n${nameOf(number)}">
+    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${label}" /><${Sign} mark=${mark} /></div>
     <div class="under"><b>${rank}</b>${score != null && html`<span>${score.toFixed(2)}</span>`}</div>
-    <div class="under name">${label}</div>
+    <div class="under name">${shortOf(number)}</div>
     ${children}
   </li>`;
 }
@@ -31,10 +41,10 @@ export function Plain({ number, children }) {
 
 /** The results of one model, and the first right one if it comes after them. */
 export function Results({ side, label }) {
-  const { items, scores, right, first, first_picture: late } = side;
+  const { items, scores, marks, first, first_picture: late } = side;
   return html`<ol class="cells" aria-label=${label}>
-    ${items.map((number, place) => html`<${Result} key=${place} number=${number} rank=${place + 1} score=${scores[place]} right=${right[place]} />`)}
-    ${first > items.length && html`<${Result} number=${late} rank=${first} right=${true}><span class="gap" aria-hidden="true">…</span><//>`}
+    ${items.map((number, place) => html`<${Result} key=${place} number=${number} rank=${place + 1} score=${scores[place]} mark=${marks[place]} />`)}
+    ${first > items.length && html`<${Result} number=${late} rank=${first} mark="right"><span class="gap" aria-hidden="true">…</span><//>`}
   </ol>`;
 }
 
@@ -51,7 +61,7 @@ export function GalleryRow({ query, place, facts }) {
   return html`<li class="gallery-row">
     <button class="asked-cell" onClick=${() => openQuery(place)} title="${label}\n${nameOf(query.picture)}" aria-label="Query ${label}: open it among the worst queries">
       <span class="frame"><${Picture} number=${query.picture} /></span>
-      <span class="under name">${label}</span><span class="under">${facts}</span>
+      <span class="under name">${shortOf(query.picture)}</span><span class="under">${facts}</span>
     </button>
     <${Results} side=${query.sides[0]} label="What ${label} found" />
   </li>`;

@@ -18,6 +18,8 @@ export function source(number) {
 /** Whether any image can be seen; a report of a feature file has none. */
 export const hasPictures = pictures.data.some((data) => data != null);
 export const labelOf = (number) => pictures.labels[pictures.label[number]];
+/** The label for narrow places: of a path its last level. */
+export const shortOf = (number) => (content.words.near ? labelOf(number).split("/").at(-1) : labelOf(number));
 export const nameOf = (number) => pictures.name[number];
 
 export const count = (number) => number.toLocaleString("en");
@@ -35,6 +37,11 @@ export function verdictOn({ bounds: pair, p }) {
   return pair[0] > 0 ? "up" : pair[1] < 0 ? "down" : "";
 }
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;
+/** The plural of what images are named by: a class, a label, or a level of a hierarchy. */
+export function manyOf(word) {
+  if (/\d$/.test(word)) return `names of ${word}`;
+  return /(s|x|ch|sh)$/.test(word) ? `${word}es` : /[^aeiou]y$/.test(word) ? `${word.slice(0, -1)}ies` : `${word}s`;
+}
 
 /** @param {string} text  base64; the bytes */
 export const bytes = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));

@@ -2,7 +2,7 @@
 import { html, breakable } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { kind, sign, words } from "./changes.js";
-import { Picture, Plain, Results } from "./cells.js";
+import { Picture, Plain, Results, Sign } from "./cells.js";
 
 const ROW = 64; // pixels, as in report.css
 
@@ -47,9 +47,9 @@ function Misplaced({ side }) {
   </div>`;
 }
 
-function Moved({ number, rank, score, right, badge, style }) {
-  return html`<li class="moved ${style} ${right ? "right" : "wrong"}" title="${labelOf(number)}\n${nameOf(number)}">
-    <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${right ? "right" : "wrong"}: ${labelOf(number)}" /><span class="mark" aria-hidden="true">${right ? "✓" : "✗"}</span></span>
+function Moved({ number, rank, score, mark, badge, style }) {
+  return html`<li class="moved ${style} ${mark}" title="${labelOf(number)}\n${nameOf(number)}">
+    <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${labelOf(number)}" /><${Sign} mark=${mark} /></span>
     <span class="what"><span class="name">${labelOf(number)}</span><span class="score">${score.toFixed(3)}</span></span>
     <span class="badge ${style}">${sign[style]}${badge}</span>
   </li>`;
@@ -66,7 +66,7 @@ function SideBySide({ query }) {
       ${theirs.items.map((number, place) => {
         const gone = lost.has(place);
         const style = gone ? "lost" : kind(query.moved[later.get(number) - 1]);
-        return html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${theirs.scores[place]} right=${theirs.right[place]} style=${style} badge=${gone ? "lost" : `to ${later.get(number)}`} />`;
+        return html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${theirs.scores[place]} mark=${theirs.marks[place]} style=${style} badge=${gone ? "lost" : `to ${later.get(number)}`} />`;
       })}</ol></div>
     <svg class="lines" viewBox="0 0 100 ${height}" preserveAspectRatio="none" height=${height} aria-hidden="true">
       ${theirs.items.map((number, place) => {
@@ -75,7 +75,7 @@ function SideBySide({ query }) {
         return html`<path key=${place} class=${kind(query.moved[later.get(number) - 1])} d="M0 ${from} C50 ${from} 50 ${to} 100 ${to}" />`;
       })}</svg>
     <div><h4>${content.models[0]} <span class="muted">AP ${percent(mine.precision)}</span></h4><ol aria-label="Results of ${content.models[0]}">
-      ${mine.items.map((number, place) => html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${mine.scores[place]} right=${mine.right[place]}
+      ${mine.items.map((number, place) => html`<${Moved} key=${place} number=${number} rank=${place + 1} score=${mine.scores[place]} mark=${mine.marks[place]}
         style=${kind(query.moved[place])} badge=${words(query.moved[place])} />`)}</ol></div>
   </div>`;
 }

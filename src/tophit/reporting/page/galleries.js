@@ -1,7 +1,8 @@
 // Galleries of queries, the most confused classes, and the queries that got better and worse.
 import { html } from "./html.js";
-import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
-import { GalleryRow, openQuery, Picture, Plain } from "./cells.js";
+import { useState } from "preact/hooks";
+import { content, count, labelOf, manyOf, nameOf, percent, plural, points } from "./data.js";
+import { GalleryRow, MarkLegend, openQuery, Picture, Plain } from "./cells.js";
 import { Part } from "./part.js";
 
 const GALLERIES = [
@@ -12,7 +13,7 @@ const GALLERIES = [
 
 export function Galleries() {
   return html`<${Part} id="galleries" title="Galleries" brief="the best, the worst and random queries with their results">
-    <p class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span>
+    <p class="legend"><${MarkLegend} />
       <span class="muted">Below each image: rank, cosine similarity, class.${content.models.length > 1 ? ` Results of ${content.models[0]}.` : ""}</span></p>
     ${GALLERIES.map(([name, title, text]) => html`<div class="gallery" key=${name}>
       <h3>${title} <span class="muted">${text}</span></h3>
@@ -24,11 +25,26 @@ export function Galleries() {
   <//>`;
 }
 
+/** How far off the first results are: right, near or wrong, as one bar. */
+function FirstResults() {
+  const { first_results: found, words } = content;
+  if (!found) return null;
+  const marks = Object.keys(words).map((mark) => [mark, found[mark] ?? 0]);
+  const total = marks.reduce((sum, [, times]) => sum + times, 0);
+  return html`<div class="first-results"><p class="small">The first result is ${marks.map(([mark, times], place) => html`${place ? ", " : ""}<b class=${mark}>${percent(times / total)}</b> ${mark} (${words[mark]})`)}.</p>
+    <div class="share" aria-hidden="true">${marks.map(([mark, times]) => html`<span key=${mark} class=${mark} style=${{ flexGrow: times / total }}></span>`)}</div></div>`;
+}
+
 export function Pairs() {
-  const { pairs } = content;
-  const [most] = pairs;
-  return html`<${Part} id="confused" title="Confused classes" brief=${most ? `most often ${most.classes[0].label} and ${most.classes[1].label}, ${most.counts[0] + most.counts[1]} times` : "none"}>
-    <p class="lead">${pairs.length ? "Pairs of classes whose queries most often have an image of the other class as the nearest result. Confused images come first." : "No query has an image of another class as its nearest result."}</p>
+  const { confused } = content;
+  const [at, setAt] = useState(0);
+  const { title, pairs } = confused[at];
+  const [most] = confused[0].pairs;
+  return html`<${Part} id="confused" title="Confused ${manyOf(confused[0].title)}" brief=${most ? `most often ${most.classes[0].label} and ${most.classes[1].label}, ${most.counts[0] + most.counts[1]} times` : "none"}>
+    <${FirstResults} />
+    ${confused.length > 1 && html`<div class="controls"><label>Level <select value=${at} onChange=${(event) => setAt(Number(event.target.value))}>
+      ${confused.map((one, place) => html`<option key=${place} value=${place}>${one.title}</option>`)}</select></label></div>`}
+    <p class="lead">${pairs.length ? `Pairs of ${manyOf(title)} whose queries most often have an image of the other as the nearest result. Confused images come first.` : `No query has an image of another ${title} as its nearest result.`}</p>
     <ul class="pairs">${pairs.map(({ classes: [one, two], counts }) => html`<li class="pair" key=${`${one.label} ${two.label}`}>
       <p class="pair-facts"><b>${counts[0]}</b> × ${one.label} → ${two.label}${counts[1] ? html` · <b>${counts[1]}</b> × ${two.label} → ${one.label}` : ""}</p>
       <div class="sides">${[one, two].map((side) => html`<div key=${side.label}><h3 title=${side.label}>${side.label}</h3>

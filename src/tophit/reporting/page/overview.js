@@ -1,6 +1,6 @@
 // The verdict, the metrics with their intervals, the drawings.
 import { html } from "./html.js";
-import { GalleryRow } from "./cells.js";
+import { GalleryRow, MarkLegend } from "./cells.js";
 import { bounds, content, count, hasPictures, percent, plural, points, verdictOn } from "./data.js";
 import { Part } from "./part.js";
 
@@ -37,12 +37,13 @@ function Sample() {
   const places = content.galleries.random.slice(0, SAMPLED);
   if (!places.length || !hasPictures) return null;
   return html`<div class="sample" id="sample">
-    <h2>Random searches <span class="legend"><span class="key right"><span class="mark">✓</span> same class</span> <span class="key wrong"><span class="mark">✗</span> another class</span></span></h2>
+    <h2>Random searches <span class="legend"><${MarkLegend} /></span></h2>
     <ul>${places.map((place) => {
       const query = content.queries[place];
       const shown = Math.min(10, query.sides[0].items.length);
-      const right = query.sides[0].right.slice(0, shown).filter(Boolean).length;
-      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${shown} right`} />`;
+      const marks = query.sides[0].marks.slice(0, shown);
+      const [right, near] = ["right", "near"].map((one) => marks.filter((mark) => mark === one).length);
+      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${shown} right${near ? `, ${near} near` : ""}`} />`;
     })}</ul></div>`;
 }
 

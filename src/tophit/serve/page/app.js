@@ -7,6 +7,7 @@ import { picture } from "./api.js";
 import { Comparison } from "./compare.js";
 import { Crop } from "./crop.js";
 import { Details, openDetails } from "./details.js";
+import { Facets } from "./facets.js";
 import { Filters } from "./filters.js";
 import { Grid, Picture } from "./grid.js";
 import { EmbeddingMap } from "./map.js";
@@ -67,6 +68,7 @@ function Query() {
       <span class="muted">or paste it, or click to choose one</span>
     </label>
     <details class="more" open=${wide.matches}><summary>Filters and options</summary>
+    <${Facets} />
     <${Filters} />
     <div class="options">
       <label>Results <input id="k" type="number" min="1" max=${about.value?.limits.k ?? 1000} value=${search.value.k}

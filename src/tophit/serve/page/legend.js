@@ -18,18 +18,18 @@ export function classesLike(names, text) {
   return exact >= 0 ? [exact] : names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : []));
 }
 
-/** @param {{names: string[], text: string, onText: (text: string) => void}} props */
-export function ClassSearch({ names, text, onText }) {
-  return html`<label class="class-search">Class <input type="search" value=${text} list="classes" placeholder="part of its name" autocomplete="off"
+/** @param {{names: string[], text: string, onText: (text: string) => void, what?: string}} props  `what` the names are: classes, or a level above them */
+export function ClassSearch({ names, text, onText, what = "class" }) {
+  return html`<label class="class-search">${what[0].toUpperCase()}${what.slice(1)} <input type="search" value=${text} list="classes" placeholder="part of its name" autocomplete="off"
       onInput=${(event) => onText(event.target.value)} /></label>
     <datalist id="classes">${names.slice(0, MOST_OFFERED).map((name) => html`<option key=${name} value=${name} />`)}</datalist>`;
 }
 
 /**
- * @param {{names: string[], classes: any[], marked: number[], slots: Map<number, number>, text: string, dark: boolean, onText: (text: string) => void}} props
+ * @param {{names: string[], classes: any[], marked: number[], slots: Map<number, number>, text: string, dark: boolean, onText: (text: string) => void, many?: string}} props
  * `marked` are the classes that were searched for, `slots` the colours of classes.
  */
-export function Legend({ names, classes, marked, slots, text, dark, onText }) {
+export function Legend({ names, classes, marked, slots, text, dark, onText, many = "classes" }) {
   const sizes = new Map(classes.map((one) => [one.label, one.size]));
   const coloured = classes.map((one) => one.label).filter((label) => slots.has(label) && names[label]);
   const listed = (marked.length ? marked : coloured).slice(0, MOST_LISTED);
@@ -40,7 +40,7 @@ export function Legend({ names, classes, marked, slots, text, dark, onText }) {
         <span class="swatch" style=${{ background: colourOf(slots.get(number) ?? NO_COLOUR, dark) }}></span>
         <span class="name">${names[number] || "without a label"}</span> <span class="muted">${(sizes.get(number) ?? 0).toLocaleString("en")}</span></button></li>`)}
     ${more > 0 && html`<li class="muted small">and ${more.toLocaleString("en")} more</li>`}
-    ${grey > 0 && html`<li class="muted small"><span class="swatch" style=${{ background: colourOf(NO_COLOUR, dark) }}></span> ${grey.toLocaleString("en")} other classes; search for one to colour it</li>`}
+    ${grey > 0 && html`<li class="muted small"><span class="swatch" style=${{ background: colourOf(NO_COLOUR, dark) }}></span> ${grey.toLocaleString("en")} other ${many}; search for one to colour it</li>`}
   </ul>`;
 }
 
