@@ -9,6 +9,7 @@ from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
 from benchmarks.claims.further_pages import robustness, together
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.plan_list import Progress
+from benchmarks.claims.rounds import planned_seeds
 from benchmarks.claims.sets import REGIMES, SETS
 from benchmarks.claims.words import mean_cell, points, signed, table
 from tophit.comparing.tuning import best_trial
@@ -88,6 +89,11 @@ def _judged(judged: Judged) -> str:
     if verdict.word == "undecided":
         needed = verdict.seeds_needed
         word += f" ({needed} seeds would decide)" if needed else " (more seeds alone would not decide)"
+    planned = min(
+        planned_seeds(name, each) for name in judged.sets for each in (judged.claim.better, judged.claim.worse)
+    )
+    if judged.seeds < planned:
+        word += f" so far: {judged.seeds} of {planned} seeds"
     return f"sees {100 * verdict.detectable:.1f}; {signed(found)}{paper}<br>{word}"
 
 

@@ -42,3 +42,8 @@ ROUNDS = (
     Round("wrong labels and a long tail", _NOISY, ROBUST, 5),
     Round("ablations, emoji", ("emoji",), ABLATIONS, 3),
 )
+
+
+def planned_seeds(name: str, candidate: str) -> int:
+    """Return how many seeds a candidate is to have on a set."""
+    return max((each.seeds for each in ROUNDS if name in each.sets and candidate in each.candidates), default=0)
