@@ -1,7 +1,7 @@
 """The results in the repository: a small JSON file for each search and each measured run, from which the page is made.
 
     SET/set.json                    how many test queries each class has
-    SET/CANDIDATE/search.json       the trials of its search
+    SET/CANDIDATE/search-0.json     the trials of its search, with the first part of the training classes held out
     SET/CANDIDATE/seed-0.json       a measured run: metrics, and what each class adds to them
 
 Each file has a digest of what was run. A file of another digest, from before the plan changed, counts as not there.
@@ -30,20 +30,30 @@ _DIGITS = 1000  # a class's sum is kept in thousandths
 
 @dataclass(frozen=True)
 class Cell:
-    """A candidate on a set: one search, and a run for each seed."""
+    """A candidate on a set: some searches, each on other validation classes, and a run for each seed.
+
+    Seed s is measured with the settings of search s modulo their number, so that the luck of a search is part of the
+    spread over seeds.
+    """
 
     set: str
     candidate: str
     results: Path = RESULTS
 
-    def plan(self, data: str = "data", seeds: int = 1) -> Plan:
-        """Return the comparison of this one candidate: its search, then training on all training classes."""
+    def plan(self, data: str = "data", seeds: int = 1, fold: int = 0) -> Plan:
+        """Return the comparison of this one candidate: one of its searches, then training on all training classes."""
         found = SETS[self.set]
         objective = OBJECTIVES[self.candidate]
         return make_plan(
             {
                 "title": f"{self.candidate} on {found.title}",
-                "data": {"manifest": data, "validation_share": VALIDATION_SHARE, "cache": "ram"},
+                "data": {
+                    "manifest": data,
+                    "validation_share": VALIDATION_SHARE,
+                    "validation_order": "listed",
+                    "validation_fold": fold,
+                    "cache": "ram",
+                },
                 "embedder": found.embedder,
                 "common": {
                     "schedule": {"warmup_epochs": 0, "decay": "none"},
@@ -68,7 +78,7 @@ class Cell:
     @property
     def digest(self) -> str:
         """What is run, in twelve letters: the plan without places and without the number of seeds."""
-        fields = self.plan().model_dump(mode="json")
+        fields = self.plan().model_dump(mode="json") | {"folds": SETS[self.set].folds}
         del fields["title"], fields["budget"]["seeds"]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -77,9 +87,13 @@ class Cell:
         """Where its results are."""
         return self.results / self.set / slug(self.candidate)
 
-    def search(self) -> list[dict[str, Any]] | None:
-        """Return the trials of its search, or None if it is not finished."""
-        found = self._read("search.json")
+    def fold_of(self, seed: int) -> int:
+        """Return the search whose settings a seed is measured with."""
+        return seed % SETS[self.set].folds
+
+    def search(self, fold: int) -> list[dict[str, Any]] | None:
+        """Return the trials of a search, or None if it is not finished."""
+        found = self._read(f"search-{fold}.json")
         return None if found is None else found["trials"]
 
     def run(self, seed: int) -> dict[str, Any] | None:
@@ -97,9 +111,9 @@ class Cell:
         counts = json.loads((self.results / self.set / "set.json").read_text())["queries"]
         return ClassTable(np.stack(sums), np.asarray(counts, np.float64))
 
-    def keep_search(self, trials: list[dict[str, Any]]) -> None:
-        """Write the trials of its search."""
-        self._write("search.json", {"trials": [_rounded(trial) for trial in trials]})
+    def keep_search(self, fold: int, trials: list[dict[str, Any]]) -> None:
+        """Write the trials of a search."""
+        self._write(f"search-{fold}.json", {"trials": [_rounded(trial) for trial in trials]})
 
     def keep_run(self, seed: int, store: Store) -> None:
         """Write a measured run of a store."""

@@ -110,7 +110,7 @@ def _sets(results: Path, progress: Progress) -> list[str]:
                 f"({each.regime}) {each.title}",
                 each.note,
                 f"{len(queries)}, {sum(queries):,}" if queries else "",
-                f"{each.trials}",
+                f"{each.folds} x {each.trials}",
                 f"{each.epochs}, {each.patience}",
                 f"{progress.hours(mine):.1f}" if waiting < len(mine) else "",
                 f"{waiting} of {len(mine)} ({hours:.1f} h)" if waiting else "all run",
@@ -120,7 +120,7 @@ def _sets(results: Path, progress: Progress) -> list[str]:
         "set",
         "what learns",
         "test classes, queries",
-        "trials",
+        "searches x trials",
         "most epochs, patience",
         "processor hours",
         "not run yet",
@@ -174,16 +174,17 @@ def _settings(paper: Paper, results: Path) -> list[str]:
         for place in CORE:
             cell = Cell(place, name, results)
             if cell.seeds():
-                rows.append([name, SETS[place].title, mean_cell(cell), str(len(cell.seeds())), _found(cell)])
+                found = "<br>".join(_found(cell, fold) for fold in range(SETS[place].folds))
+                rows.append([name, SETS[place].title, mean_cell(cell), str(len(cell.seeds())), found])
     if not rows:
         return []
     shown = table(["candidate", "set", "recall@1", "seeds", "settings found"], rows)
     return [f"<details><summary>Means over seeds, and settings found</summary>\n\n{shown}\n\n</details>"]
 
 
-def _found(cell: Cell) -> str:
-    """Return the settings of the best trial in a few words."""
-    best = best_trial(cell.search() or [])
+def _found(cell: Cell, fold: int) -> str:
+    """Return the settings of a search's best trial in a few words."""
+    best = best_trial(cell.search(fold) or [])
     if best is None:
         return ""
     rate = best["settings"]["optimizer"]["head"]["lr"]

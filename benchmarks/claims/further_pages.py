@@ -8,6 +8,7 @@ from benchmarks.claims.hypotheses import FIRST, ROBUST, TOGETHER
 from benchmarks.claims.plan_list import Progress
 from benchmarks.claims.sets import SETS
 from benchmarks.claims.words import mean_cell, signed, table
+from tophit.comparing.tuning import best_trial
 from tophit.comparing.verdicts import judge
 
 _CLEAN = ("cub-heads", "cars-heads")
@@ -81,9 +82,10 @@ def best_single(name: str, results: Path) -> str | None:
     values = {}
     for each in FIRST[SETS[name].regime]:
         cell = Cell(name, each, results)
-        found = [trial["value"] for trial in cell.search() or [] if trial["value"] is not None]
-        if found and cell.seeds():
-            values[each] = max(found)
+        best = [best_trial(cell.search(fold) or []) for fold in range(SETS[name].folds)]
+        found = [trial["value"] for trial in best if trial is not None]
+        if len(found) == len(best) and cell.seeds():
+            values[each] = sum(found)
     return max(values, key=lambda each: values[each], default=None)
 
 

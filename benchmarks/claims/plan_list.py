@@ -11,10 +11,10 @@ from benchmarks.claims.running import Piece, pieces
 
 def seconds_of(piece: Piece) -> float | None:
     """Return the processor seconds that a piece took; None if it is not done."""
-    if piece.seed is None:
-        trials = piece.cell.search()
+    if piece.kind == "search":
+        trials = piece.cell.search(piece.number)
         return None if trials is None else sum(trial["processor_seconds"] for trial in trials)
-    found = piece.cell.run(piece.seed)
+    found = piece.cell.run(piece.number)
     return None if found is None else found.get("processor_seconds", 0.0)
 
 
@@ -27,16 +27,16 @@ class Progress:
         for each, piece in pieces(results=results):
             self.rounds[each].append(piece)
             self.taken[piece] = seconds_of(piece)
-        known: dict[tuple[str, bool], list[float]] = defaultdict(list)
+        known: dict[tuple[str, str], list[float]] = defaultdict(list)
         for piece, seconds in self.taken.items():
             if seconds is not None:
-                known[piece.cell.set, piece.seed is None].append(seconds)
+                known[piece.cell.set, piece.kind].append(seconds)
         self.usual = {kind: mean(seconds) for kind, seconds in known.items()}
 
     def left(self, pieces: list[Piece]) -> tuple[int, float]:
         """Return how many of some pieces are not done, and their estimated processor hours."""
         waiting = [piece for piece in pieces if self.taken[piece] is None]
-        seconds = (self.usual.get((piece.cell.set, piece.seed is None), piece.seconds()) for piece in waiting)
+        seconds = (self.usual.get((piece.cell.set, piece.kind), piece.seconds()) for piece in waiting)
         return len(waiting), sum(seconds) / 3600
 
     def hours(self, pieces: list[Piece] | None = None) -> float:

@@ -32,15 +32,15 @@ ROUNDS = (
     Round("the first table, heads", _HEADS, FIRST["c"], 5),
     Round("the first table, heads, more seeds", _HEADS, FIRST["c"], 10),
     Round("the first table, emoji", ("emoji",), FIRST["b"], 5),
+    Round("the first table, photos", ("cub-photos",), FIRST["a"], 3),
     Round("the first table, products", ("products",), FIRST["b"], 5),
-    Round("the first table, photos", ("cub-photos",), FIRST["a"], 5),
     Round("further claims, heads", _HEADS, FURTHER, 5),
     Round("ablations, heads", _HEADS, ABLATIONS, 5),
-    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 5),
     Round("all together, heads", _HEADS, TOGETHER, 5),
     Round("all together, networks", _NETS, TOGETHER, 5),
-    Round("wrong labels and a long tail", _NOISY, ROBUST, 5),
-    Round("ablations, emoji", ("emoji",), ABLATIONS, 3),
+    Round("wrong labels and a long tail", _NOISY, ROBUST, 3),
+    Round("the first table, photos, more seeds", ("cub-photos",), FIRST["a"], 5),
+    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 5),
 )
 
 

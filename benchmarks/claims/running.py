@@ -6,45 +6,48 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from benchmarks.claims.cells import RESULTS, Cell
 from benchmarks.claims.rounds import ROUNDS, Round
 from benchmarks.claims.sets import SETS
-from tophit.comparing import Store
+from tophit.comparing import Plan, Store
 from tophit.comparing.jobs import Job, do_job
 from tophit.comparing.plan import slug
-from tophit.comparing.tuning import slots_of
+from tophit.comparing.tuning import read_trials, slots_of
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What is done at once: the search of a cell, or one of its measured runs."""
+    """What is done at once: one of a cell's searches, or one of its measured runs."""
 
     cell: Cell
-    seed: int | None  # None: the search
+    kind: str  # search, seed
+    number: int
 
     @property
     def is_done(self) -> bool:
         """Whether its file is there."""
-        return (self.cell.search() if self.seed is None else self.cell.run(self.seed)) is not None
+        found = self.cell.search if self.kind == "search" else self.cell.run
+        return found(self.number) is not None
 
     def seconds(self) -> float:
-        """Return about how long it takes: what others of the set took, or what was measured once."""
+        """Return about how long it takes, as was measured once."""
         found = SETS[self.cell.set]
-        return found.seconds * (found.trials if self.seed is None else 1.0)
+        return found.seconds * (found.trials if self.kind == "search" else 1.0)
 
     def __str__(self) -> str:
-        what = "search" if self.seed is None else f"seed {self.seed}"
-        return f"{self.cell.set}, {self.cell.candidate}, {what}"
+        return f"{self.cell.set}, {self.cell.candidate}, {self.kind} {self.number}"
 
 
 def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Iterator[tuple[Round, Piece]]:
-    """Yield all pieces of the plan in their order, each once: of a round's set the searches, then seed by seed."""
+    """Yield all pieces of the plan in their order, each once: seed by seed, before each the searches that it needs."""
     seen = set()
     for each in rounds:
-        for name, seed in product(each.sets, (None, *range(each.seeds))):
-            for cell in each.cells(name, results):
-                piece = Piece(cell, seed)
+        for name, seed in product(each.sets, range(each.seeds)):
+            cells = list(each.cells(name, results))
+            wanted = [Piece(cell, "search", cell.fold_of(seed)) for cell in cells]
+            for piece in (*wanted, *(Piece(cell, "seed", seed) for cell in cells)):
                 if piece not in seen:
                     seen.add(piece)
                     yield each, piece
@@ -72,36 +75,31 @@ def do_piece(piece: Piece, data: Path, out: Path) -> bool:
     cell = piece.cell
     found = SETS[cell.set]
     place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
-    store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}")
-    with store.lock(cell.candidate, "search" if piece.seed is None else f"seed-{piece.seed}-kept") as mine:
+    fold = piece.number if piece.kind == "search" else cell.fold_of(piece.number)
+    store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{fold}")
+    with store.lock(cell.candidate, f"{piece.kind}-{piece.number}-kept") as mine:
         if not mine:
             return False
-        seeds = max(1 if piece.seed is None else piece.seed + 1, _seeds_begun(store))
-        plan = cell.plan(place, seeds)
+        seeds = store.plan().budget.seeds if store.plan_path.is_file() else 1
+        plan = cell.plan(place, max(seeds, piece.number + 1), fold)
         store.begin(plan)
-        slots = slots_of(plan.candidates[cell.candidate], plan.budget)
-        if piece.seed is None:
-            for slot in range(slots):
-                job = Job(cell.candidate, "trial", slot)
-                if not job.is_done(store):
-                    do_job(job, plan, store, "")
-            cell.keep_search([_trial(store, cell.candidate, slot) for slot in range(slots)])
+        if piece.kind == "search":
+            cell.keep_search(fold, _search(cell.candidate, plan, store))
             return True
-        for slot, trial in enumerate(cell.search() or []):  # of another machine, or an earlier session
+        for slot, trial in enumerate(cell.search(fold) or []):  # of another machine, or an earlier session
             if not store.trial_path(cell.candidate, slot).is_file():
                 store.write_json(store.trial_path(cell.candidate, slot), trial)
-        job = Job(cell.candidate, "seed", piece.seed)
+        job = Job(cell.candidate, "seed", piece.number)
         if not job.is_done(store):
             do_job(job, plan, store, "")
-        cell.keep_run(piece.seed, store)
+        cell.keep_run(piece.number, store)
         return True
 
 
-def _seeds_begun(store: Store) -> int:
-    return store.plan().budget.seeds if store.plan_path.is_file() else 0
-
-
-def _trial(store: Store, name: str, slot: int) -> dict[str, object]:
-    from tophit.comparing.tuning import read_trials
-
-    return read_trials([store.trial_path(name, slot)])[0]
+def _search(name: str, plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Do the trials of a search that are missing, and return all of them."""
+    jobs = [Job(name, "trial", slot) for slot in range(slots_of(plan.candidates[name], plan.budget))]
+    for job in jobs:
+        if not job.is_done(store):
+            do_job(job, plan, store, "")
+    return read_trials([store.trial_path(name, job.number) for job in jobs])

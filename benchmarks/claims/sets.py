@@ -42,6 +42,7 @@ class ClaimSet:
     embedder: dict[str, Any]
     rates: tuple[float, ...]
     values: int  # of each candidate's own hyper-parameters
+    folds: int  # searches, each with other validation classes
     epochs: int
     patience: int
     seconds: float  # of the processor for one run, measured once, for the estimate of what is left
@@ -51,7 +52,7 @@ class ClaimSet:
 
     @property
     def trials(self) -> int:
-        """How many trials each candidate gets."""
+        """How many trials a search has."""
         return len(self.rates) * self.values
 
 
@@ -165,8 +166,9 @@ def _heads(title: str, source: str, like: str, change: Callable[[FeatureFile], F
         _components(change) if change else _components(),
         like,
         _HEAD,
-        rates=(1e-4, 3e-4, 1e-3, 3e-3),
-        values=3,
+        rates=(1e-4, 3e-4, 1e-3),
+        values=2,
+        folds=3,
         epochs=60,
         patience=8,
         seconds=4.0,
@@ -187,6 +189,7 @@ def _sets() -> dict[str, ClaimSet]:
             _last(64),
             rates=(1e-4, 5e-4),
             values=2,
+            folds=2,
             epochs=30,
             patience=5,
             seconds=60.0,
@@ -202,6 +205,7 @@ def _sets() -> dict[str, ClaimSet]:
             _last(128),
             rates=(1e-4, 5e-4),
             values=2,
+            folds=2,
             epochs=30,
             patience=5,
             seconds=90.0,
@@ -217,6 +221,7 @@ def _sets() -> dict[str, ClaimSet]:
             _SMALL,
             rates=(5e-4, 2e-3),
             values=2,
+            folds=2,
             epochs=40,
             patience=6,
             seconds=80.0,
@@ -233,6 +238,7 @@ def _sets() -> dict[str, ClaimSet]:
             _last(112),
             rates=(1e-4, 5e-4),
             values=2,
+            folds=2,
             epochs=20,
             patience=4,
             seconds=150.0,

@@ -116,9 +116,9 @@ def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypat
     file = tmp_path / "data" / SETS[TOY].source
     file.parent.mkdir(parents=True)
     np.savez(file, features=features.astype(np.float32), labels=labels)
-    short = replace(SETS[TOY], rates=(1e-3,), values=2, epochs=2, patience=1)
+    short = replace(SETS[TOY], rates=(1e-3,), values=2, folds=2, epochs=2, patience=1)
     monkeypatch.setitem(sets.SETS, TOY, short)
-    plan = (Round("toy", (TOY,), ("ProxyAnchor", "MPA"), 2),)
+    plan = (Round("toy", (TOY,), ("ProxyAnchor", "MPA"), 3),)
     monkeypatch.setattr(running.pieces, "__defaults__", (plan, tmp_path / "results"))
     results, out = tmp_path / "results", tmp_path / "out"
     done: Counter[str] = Counter()
@@ -126,28 +126,31 @@ def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypat
 
     def counted(piece: running.Piece, data: Path, out: Path) -> bool:
         done[str(piece)] += 1
-        if sum(done.values()) == 4:
+        if sum(done.values()) == 6:
             raise KeyboardInterrupt
         return do_piece(piece, data, out)
 
     monkeypatch.setattr(running, "do_piece", counted)
     with pytest.raises(KeyboardInterrupt):
         running.run(tmp_path / "data", out, 1.0, results=results)
-    searched = {path: path.stat().st_mtime_ns for path in results.rglob("search.json")}
-    assert len(searched) == 2
+    searched = {path: path.stat().st_mtime_ns for path in results.rglob("search-*.json")}
+    assert len(searched) == 3
     shutil.rmtree(out / "runs")  # another machine has only the results
     running.run(tmp_path / "data", out, 1.0, results=results)
     running.run(tmp_path / "data", out, 1.0, results=results)
-    assert sorted(done.values()) == [1, 1, 1, 1, 1, 2]  # only the one that was stopped was begun again
-    assert {path: path.stat().st_mtime_ns for path in results.rglob("search.json")} == searched
+    assert sorted(done.values()) == [*[1] * 9, 2]  # only the one that was stopped was begun again
+    after = {path: path.stat().st_mtime_ns for path in results.rglob("search-*.json")}
+    assert searched.items() <= after.items()
+    assert len(after) == 4
     for name in ("ProxyAnchor", "MPA"):
         cell = Cell(TOY, name, results)
-        assert cell.seeds() == [0, 1]
-        trials = cell.search()
-        assert trials is not None
-        best = max(trials, key=lambda trial: trial["value"])
-        found = json.loads((cell.folder / "seed-1.json").read_text())
-        assert found["settings"] == best["settings"] | {"schedule.epochs": best["best_epoch"]}
+        assert cell.seeds() == [0, 1, 2]
+        for seed, fold in enumerate((0, 1, 0)):
+            trials = cell.search(fold)
+            assert trials is not None
+            best = max(trials, key=lambda trial: trial["value"])
+            found = json.loads((cell.folder / f"seed-{seed}.json").read_text())
+            assert found["settings"] == best["settings"] | {"schedule.epochs": best["best_epoch"]}
 
 
 def features_of(counts: list[int]) -> FeatureFile:

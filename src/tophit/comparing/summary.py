@@ -167,10 +167,9 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     if first.verdict == "supported":
         return f"{gain}{apart} ({evidence})."
     tests = counted(len(rows) * (len(rows) - 1) // 2, "pair")
-    power = f"a difference of {100 * (first.detectable or 0.0):.1f} would probably have been found"
     return (
         f"Stay with {best_baseline}: no candidate is better beyond doubt, the highest is {gain} "
-        f"({evidence}; p = {first.adjusted_p:.2g} for {tests}; {power})."
+        f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
     )
 
 
