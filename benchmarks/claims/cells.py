@@ -21,6 +21,7 @@ from tophit.comparing import Plan, Store, make_plan
 from tophit.comparing.plan import slug
 from tophit.comparing.statistics import ClassTable, class_table
 from tophit.files import write_text
+from tophit.recipe import merged
 
 RESULTS = Path(__file__).parent / "results"
 METRICS = ("recall@1", "MAP@R")
@@ -40,46 +41,40 @@ class Cell:
     candidate: str
     results: Path = RESULTS
 
-    def plan(self, data: str = "data", seeds: int = 1, fold: int = 0) -> Plan:
+    def plan(self, data: str, seeds: int, fold: int) -> Plan:
         """Return the comparison of this one candidate: one of its searches, then training on all training classes."""
+        place = {"data": {"manifest": data, "validation_fold": fold}, "budget": {"seeds": seeds}}
+        return make_plan(merged(self._fields(), place))
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields of the plan that all its runs share."""
         found = SETS[self.set]
         objective = OBJECTIVES[self.candidate]
-        return make_plan(
-            {
-                "title": f"{self.candidate} on {found.title}",
-                "data": {
-                    "manifest": data,
-                    "validation_share": VALIDATION_SHARE,
-                    "validation_order": "listed",
-                    "validation_fold": fold,
-                    "cache": "ram",
-                },
-                "embedder": found.embedder,
-                "common": {
-                    "schedule": {"warmup_epochs": 0, "decay": "none"},
-                    "checkpoint": {"minutes": 5},
-                    **({"augment": found.augment} if found.augment else {}),
-                },
-                "budget": {
-                    "seeds": seeds,
-                    "trials": found.trials,
-                    "epochs": found.epochs,
-                    "evaluations": found.epochs,
-                    "patience": found.patience,
-                    "all_classes": True,
-                },
-                "select": "recall@1",
-                "metric": "recall@1",
-                "metrics": list(METRICS),
-                "candidates": {self.candidate: objective.candidate(found.rates, found.values, found.few_images)},
-            }
-        )
+        return {
+            "data": {"validation_share": VALIDATION_SHARE, "validation_order": "listed", "cache": "ram"},
+            "embedder": found.embedder,
+            "common": {
+                "schedule": {"warmup_epochs": 0, "decay": "none"},
+                "checkpoint": {"minutes": 5},
+                **({"augment": found.augment} if found.augment else {}),
+            },
+            "budget": {
+                "trials": found.trials,
+                "epochs": found.epochs,
+                "evaluations": found.epochs,
+                "patience": found.patience,
+                "all_classes": True,
+            },
+            "select": "recall@1",
+            "metric": "recall@1",
+            "metrics": list(METRICS),
+            "candidates": {self.candidate: objective.candidate(found.rates, found.values, found.few_images)},
+        }
 
     @property
     def digest(self) -> str:
-        """What is run, in twelve letters: the plan without places and without the number of seeds."""
-        fields = self.plan().model_dump(mode="json") | {"folds": SETS[self.set].folds}
-        del fields["title"], fields["budget"]["seeds"]
+        """What is run, in twelve letters: the fields as they are written here, so that new defaults change nothing."""
+        fields = {**self._fields(), "folds": SETS[self.set].folds}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     @property

@@ -28,7 +28,7 @@ def test_every_candidate_of_a_set_gets_the_same_number_of_trials_and_the_same_ra
     cells = list(dict.fromkeys(cell for each in ROUNDS for name in each.sets for cell in each.cells(name)))
     assert len({(cell.set, cell.digest) for cell in cells}) == len(cells)
     for cell in cells:
-        plan = cell.plan()
+        plan = cell.plan("data", 1, 0)
         candidate = plan.candidates[cell.candidate]
         assert slots_of(candidate, plan.budget) == SETS[cell.set].trials
         rates = candidate.search["optimizer"]
@@ -41,7 +41,7 @@ def test_a_candidate_and_its_baseline_have_the_same_batches() -> None:
     for paper in PAPERS:
         for regime, claim in paper.main.items():
             one, other = (
-                Cell(sets_of(regime)[0], name).plan().candidates[name].change["batches"]
+                Cell(sets_of(regime)[0], name).plan("data", 1, 0).candidates[name].change["batches"]
                 for name in (claim.better, claim.worse)
             )
             assert one == other
