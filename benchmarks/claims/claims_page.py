@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell
-from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
+from benchmarks.claims.evidence import CORE, METRIC, Judged, claims_on, first_table
 from benchmarks.claims.further_pages import robustness, together
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.plan_list import Progress
@@ -178,8 +178,23 @@ def _settings(paper: Paper, results: Path) -> list[str]:
                 rows.append([name, SETS[place].title, mean_cell(cell), str(len(cell.seeds())), found])
     if not rows:
         return []
-    shown = table(["candidate", "set", "recall@1", "seeds", "settings found"], rows)
-    return [f"<details><summary>Means over seeds, and settings found</summary>\n\n{shown}\n\n</details>"]
+    shown = table(["candidate", "set", "recall@1", "seeds", "settings found, by search"], rows)
+    lucky = table(["main claim", "set", "difference, by search"], _by_search(paper, results))
+    return [f"<details><summary>Means over seeds, and settings found</summary>\n\n{shown}\n\n{lucky}\n\n</details>"]
+
+
+def _by_search(paper: Paper, results: Path) -> list[list[str]]:
+    """Return the main claims' differences of the seeds of each search: how much of them is the luck of a search."""
+    rows = []
+    for name in CORE:
+        claim = paper.main[SETS[name].regime]
+        better, worse = (Cell(name, each, results) for each in (claim.better, claim.worse))
+        seeds = sorted(set(better.seeds()) & set(worse.seeds()))
+        if len(seeds) >= SETS[name].folds:
+            parts = [[seed for seed in seeds if better.fold_of(seed) == fold] for fold in range(SETS[name].folds)]
+            found = [(better.table(part, METRIC) - worse.table(part, METRIC)).mean for part in parts]
+            rows.append([claim.name, SETS[name].title, ", ".join(map(points, found))])
+    return rows
 
 
 def _found(cell: Cell, fold: int) -> str:
