@@ -145,15 +145,19 @@ def _ablations(found: dict[str, Objective]) -> dict[str, Objective]:
 
 def _together(found: dict[str, Objective]) -> dict[str, Objective]:
     """Return objectives that join two papers' ideas."""
-    both = "benchmarks.claims.proxies_and_ranking:ProxiesAndRanking"
-    weights = "loss.weight", (0.5, 0.2, 0.8)
+    place = "benchmarks.claims.joined_losses"
+    generation = {"name": "generation", "hard_loss": "triplet"}
     return {
-        "MPA + PNP": _loss(both, _FOURS, *weights, proxies=100.0),
+        "MPA + PNP": _loss(f"{place}:ProxiesAndRanking", _FOURS, "loss.weight", (0.5, 0.2), proxies=100.0),
         "PNP in projections": found["PNP-Dq"].changed({"method": _PROFS}, *_PROJECTIONS),
-        "THSG on ProxyAnchor": found["ProxyAnchor"].changed(
-            {"method": {"name": "generation", "hard_loss": "triplet"}, "batches": {"sampler": "balanced", **_PAIRS}},
+        "THSG on ProxyAnchor": _loss(
+            f"{place}:TripletsAndProxies",
+            _PAIRS,
             "method.phi",
             _PHI,
+            few=_FEW_PHI,
+            method=generation,
+            proxies=100.0,
         ),
     }
 

@@ -71,11 +71,13 @@ def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS)
 
 
 def do_piece(piece: Piece, data: Path, out: Path) -> bool:
-    """Do a piece and keep its result; return False if another process is at it."""
+    """Do a piece and keep its result; return False if another process is at it, or at the search that it needs."""
     cell = piece.cell
     found = SETS[cell.set]
-    place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
     fold = piece.number if piece.kind == "search" else cell.fold_of(piece.number)
+    if piece.kind == "seed" and cell.search(fold) is None:
+        return False
+    place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
     store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{fold}")
     with store.lock(cell.candidate, f"{piece.kind}-{piece.number}-kept") as mine:
         if not mine:

@@ -12,14 +12,16 @@ from benchmarks.claims import running, sets
 from benchmarks.claims.cells import Cell
 from benchmarks.claims.claims_page import write_page
 from benchmarks.claims.evidence import CORE, difference, first_table, sets_of
-from benchmarks.claims.hypotheses import FIRST, PAPERS
+from benchmarks.claims.hypotheses import FIRST, PAPERS, TOGETHER
 from benchmarks.claims.rounds import ROUNDS, Round
 from benchmarks.claims.sets import SETS, long_tailed, mislabelled
 from benchmarks.claims.words import points
 
 from tophit.comparing import Store
+from tophit.comparing.plan import recipe_of
 from tophit.comparing.tuning import slots_of
 from tophit.data.feature_files import FeatureFile
+from tophit.training import train
 
 TOY = "cub-heads"
 
@@ -151,6 +153,21 @@ def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypat
             best = max(trials, key=lambda trial: trial["value"])
             found = json.loads((cell.folder / f"seed-{seed}.json").read_text())
             assert found["settings"] == best["settings"] | {"schedule.epochs": best["best_epoch"]}
+
+
+@pytest.mark.parametrize("name", [*TOGETHER, "M-PROFS, M = 5", "THSG, category loss alone", "PNP-O, merged"])
+def test_what_no_preset_has_learns(tmp_path: Path, name: str) -> None:
+    generator = np.random.default_rng(0)
+    labels = np.repeat(np.arange(18), 6)
+    features = generator.normal(size=(18, 16))[labels] + generator.normal(size=(len(labels), 16))
+    np.savez(tmp_path / "x.npz", features=features.astype(np.float32), labels=labels)
+    plan = Cell(TOY, name).plan(str(tmp_path / "x.npz"), 1, 1)
+    candidate = plan.candidates[name]
+    for slot in (0, 1):
+        settings = {path: values[slot] for path, values in candidate.search.items() if isinstance(values, list)}
+        recipe = recipe_of(plan, name, 0, settings | {"schedule.epochs": 1, "embedder.dim": 8})
+        result = train(recipe, tmp_path / f"run-{slot}")
+        assert 0 < result["test"]["recall@1"] <= 1
 
 
 def features_of(counts: list[int]) -> FeatureFile:
