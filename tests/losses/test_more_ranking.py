@@ -34,8 +34,9 @@ def mask(text: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_a_value_counts_in_the_two_bins_around_it() -> None:
-    found = soft_histograms(row(0.0, 0.25, 1.9, 5.0, 0.6), torch.tensor([[True, True, True, True, False]]), 2, 0, 2)
+    found, wrong = soft_histograms(row(0.0, 0.25, 1.9, 5.0, 0.6, 1.5), *mask("++++ -"), 2, 0, 2)
     torch.testing.assert_close(found, row(1 + 0.75, 0.25 + 0.1, 0.9 + 1))
+    torch.testing.assert_close(wrong, row(0, 0.5, 0.5))
 
 
 @pytest.mark.parametrize(

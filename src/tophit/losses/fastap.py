@@ -21,8 +21,7 @@ def fastap(squared: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
     h+_l softly counts the positives at the l-th distance, H+_l and H_l the positives and all items up to it (Cakir et
     al., CVPR 2019). Shapes: squared distances and both masks (Q, N).
     """
-    found = soft_histograms(squared, positive, bins, 0.0, _FARTHEST)
-    wrong = soft_histograms(squared, negative, bins, 0.0, _FARTHEST)
+    found, wrong = soft_histograms(squared, positive, negative, bins, 0.0, _FARTHEST)
     found_before = found.cumsum(dim=1)
     before = found_before + wrong.cumsum(dim=1)
     precision = found_before / torch.where(before > 0, before, 1)

@@ -9,7 +9,8 @@ smooth function that is never below it. For each i with r_i > 0:
 A score is a sum over i of a function of these, such as H-AP (``average_precision``), nDCG or recall@k. Only h is
 differentiated: it moves what is less relevant behind what is more. As h is never below the step, a score that falls
 with the rank is a lower bound of the true one. Chunks of queries are evaluated with their gradient in one pass, as in
-``soft_rank``: time Q x P x N, memory Q x N.
+``soft_rank``: time Q x P x N, memory Q x N. Grades are compared only among the P relevant ones, which are few: of the
+irrelevant candidates it is enough that all are less relevant than any of these.
 """
 
 import math
@@ -21,7 +22,7 @@ import torch
 from tophit.losses.loss import eager
 from tophit.losses.soft_rank import padded_columns, query_chunks
 
-_MATRICES = 6  # of comparisons that are alive at a time
+_MATRICES = 3  # of comparisons that are alive at a time
 
 
 class UpperStep(NamedTuple):
@@ -38,11 +39,19 @@ class UpperStep(NamedTuple):
 
     def evaluate(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the value and the derivative, elementwise."""
-        soft = torch.sigmoid(x / self.temperature)
-        far = x > self.delta
-        top = 1 / (1 + math.exp(-self.delta / self.temperature)) + 0.5
-        value = torch.where(far, self.slope * (x - self.delta) + top, soft + 0.5 * (x > 0))
-        return value, torch.where(far, self.slope, soft * (1 - soft) / self.temperature)
+        soft = torch.sigmoid(x.clamp(max=self.delta) / self.temperature)
+        value = soft + 0.5 * (x > 0) + self.slope * (x - self.delta).clamp(min=0)
+        return value, torch.where(x > self.delta, self.slope, soft * (1 - soft) / self.temperature)
+
+    def summed(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the sums of the values over the last dimension, and the derivatives in place of ``x``."""
+        beyond = x - self.delta
+        far = beyond > 0
+        value = self.slope * beyond.clamp_(min=0).sum(dim=-1)
+        value += 0.5 * torch.gt(x, 0, out=beyond).sum(dim=-1)
+        soft = x.clamp_(max=self.delta).mul_(1 / self.temperature).sigmoid_()
+        value += soft.sum(dim=-1)
+        return value, soft.addcmul_(soft, soft, value=-1).mul_(1 / self.temperature).masked_fill_(far, self.slope)
 
 
 class Ranks(NamedTuple):
@@ -91,16 +100,30 @@ def recall_at(k: Sequence[int], temperature: float) -> Score:
     return score
 
 
+class Own(NamedTuple):
+    """Each query as one more candidate of its own: its similarity to itself (Q,) and its relevance (Q,)."""
+
+    similarity: torch.Tensor
+    relevance: torch.Tensor
+
+
 @eager
 def graded_rank_loss(
-    similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep, score: Score = average_precision
+    similarity: torch.Tensor,
+    relevance: torch.Tensor,
+    step: UpperStep,
+    score: Score = average_precision,
+    own: Own | None = None,
 ) -> torch.Tensor:
-    """Return 1 - score of each query (Q,); 0 for a query that has nothing relevant.
+    """Return 1 - score of each query (Q,); 0 for a query that has nothing relevant besides itself.
 
-    ``similarity`` and ``relevance`` are (Q, N); a negative relevance marks what is no candidate. Differentiable once,
-    in similarity.
+    ``similarity`` (Q, N) and ``relevance`` (Q, N), numbers of any type; a negative relevance marks what is no
+    candidate. Differentiable once, in similarity and in that of ``own``.
     """
-    return _GradedRankLoss.apply(similarity, relevance, step, score)  # type: ignore[return-value]
+    own_similarity, own_relevance = (None, None) if own is None else own
+    return _GradedRankLoss.apply(  # type: ignore[return-value]
+        similarity, own_similarity, relevance, own_relevance, step, score
+    )
 
 
 class _GradedRankLoss(torch.autograd.Function):
@@ -108,21 +131,36 @@ class _GradedRankLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, similarity: torch.Tensor, relevance: torch.Tensor, step: UpperStep, score: Score
+        ctx: Any,
+        similarity: torch.Tensor,
+        own_similarity: torch.Tensor | None,
+        relevance: torch.Tensor,
+        own_relevance: torch.Tensor | None,
+        step: UpperStep,
+        score: Score,
     ) -> torch.Tensor:
         losses = similarity.new_zeros(len(similarity))
         gradient = torch.zeros_like(similarity)
-        scores = similarity.masked_fill(relevance < 0, -math.inf)
+        by_own = None if own_similarity is None else torch.zeros_like(own_similarity)
         for queries in query_chunks(relevance > 0, _MATRICES):
-            losses[queries], gradient[queries] = _of_chunk(scores[queries], relevance[queries], step, score)
-        ctx.save_for_backward(gradient)
+            scores, grades = similarity[queries], relevance[queries].to(similarity.dtype)
+            if own_similarity is not None and own_relevance is not None:
+                scores = torch.cat([scores, own_similarity[queries, None]], dim=1)
+                grades = torch.cat([grades, own_relevance[queries, None].to(grades.dtype)], dim=1)
+            scores.masked_fill_(grades < 0, -math.inf)
+            losses[queries], by_scores = _of_chunk(scores, grades, step, score)
+            if by_own is not None:
+                by_own[queries], by_scores = by_scores[:, -1], by_scores[:, :-1]
+            gradient[queries] = by_scores
+        ctx.save_for_backward(gradient, by_own)
         return losses
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
-        (gradient,) = ctx.saved_tensors
-        return gradient * grad_outputs[0][:, None], None, None, None
+        gradient, by_own = ctx.saved_tensors
+        (grad,) = grad_outputs
+        return gradient * grad[:, None], None if by_own is None else by_own * grad, None, None, None, None
 
 
 def _of_chunk(
@@ -131,13 +169,20 @@ def _of_chunk(
     """Return the losses (c,) of queries and their gradients (c, N)."""
     columns, valid = padded_columns(relevance > 0)
     own = relevance.gather(1, columns).masked_fill(~valid, 0)
-    anchors = scores.gather(1, columns).masked_fill(~valid, math.inf)[:, :, None]
-    ahead = scores[:, None, :] - anchors  # (c, P, N)
-    less = relevance[:, None, :] < own[:, :, None]
-    step_value, step_slope = step.evaluate(ahead)
+    relevant = scores.gather(1, columns)
+    anchors = relevant.masked_fill(~valid, math.inf)  # nothing is ahead of padding
+    others = scores.masked_fill(relevance > 0, -math.inf)
+    rank, slopes = step.summed(others[:, None, :] - anchors[:, :, None])  # (c, P), (c, P, N)
+
+    ahead = relevant.masked_fill(~valid, -math.inf)[:, None, :] - anchors[:, :, None]  # (c, P, P)
+    less = own[:, None, :] < own[:, :, None]
+    value, relevant_slopes = step.evaluate(ahead)
     passed = (ahead >= 0).to(scores.dtype)
-    rank = torch.where(less, step_value, passed).sum(dim=2)
-    graded = (torch.minimum(relevance[:, None, :], own[:, :, None]) * passed).sum(dim=2)
+    rank = rank + torch.where(less, value, passed).sum(dim=2)
+    graded = (torch.minimum(own[:, None, :], own[:, :, None]) * passed).sum(dim=2)
+
     value, slope = score(Ranks(torch.where(valid, rank, 1), graded, own))
-    by_pairs = -slope[:, :, None] * torch.where(less, step_slope, 0)
-    return 1 - value.sum(dim=1), by_pairs.sum(dim=1).scatter_add_(1, columns, -by_pairs.sum(dim=2))
+    by_others = torch.bmm(-slope[:, None, :], slopes)[:, 0, :]
+    by_relevant = -slope[:, :, None] * torch.where(less, relevant_slopes, 0)
+    behind = slope * slopes.sum(dim=2) - by_relevant.sum(dim=2)
+    return 1 - value.sum(dim=1), by_others.scatter_add_(1, columns, by_relevant.sum(dim=1) + behind)

@@ -7,7 +7,7 @@ import torch
 from tophit.losses.graded_rank import UpperStep, graded_rank_loss
 from tophit.losses.loss import Loss
 from tophit.losses.ranking_loss import IndicesTuple, find_candidates
-from tophit.losses.roadmap import with_self
+from tophit.losses.roadmap import own_result
 from tophit.losses.similarity import similarity_matrix
 from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive
 from tophit.registry import register
@@ -103,9 +103,10 @@ class HAPPIERLoss(Loss):
         similarity = similarity_matrix(queries, candidates)
         relevance, own = self._relevance(labels, ref_labels, candidate, similarity.dtype)
         has_relevant = (relevance > 0).any(dim=1)
-        if self.include_self:
-            similarity, relevance = with_self(similarity, relevance, queries, torch.where(has_relevant, own, 0))
-        losses = graded_rank_loss(similarity, relevance, UpperStep(self.temperature, self.delta, self.slope))
+        step = UpperStep(self.temperature, self.delta, self.slope)
+        losses = graded_rank_loss(
+            similarity, relevance, step, own=own_result(queries, own) if self.include_self else None
+        )
         return losses.sum() / has_relevant.sum().clamp(min=1)
 
     def _relevance(

@@ -17,11 +17,9 @@ def histogram_loss(similarity: torch.Tensor, positive: torch.Tensor, negative: t
     It estimates the probability that a negative pair is at least as similar as a positive one (Ustinova and Lempitsky,
     NIPS 2016). 0 if there are no positive or no negative pairs. Shapes: similarity and both masks (Q, N).
     """
-    shares = []
-    for chosen in (positive, negative):
-        counts = soft_histograms(similarity.reshape(1, -1), chosen.reshape(1, -1), bins, -1.0, 1.0)[0]
-        shares.append(counts / chosen.sum().clamp(min=1))
-    return (shares[1] * shares[0].cumsum(dim=0)).sum()
+    counts = [each.sum(dim=0) for each in soft_histograms(similarity, positive, negative, bins, -1.0, 1.0)]
+    found, wrong = (count / mask.sum().clamp(min=1) for count, mask in zip(counts, (positive, negative), strict=True))
+    return (wrong * found.cumsum(dim=0)).sum()
 
 
 @register("loss", "histogram")

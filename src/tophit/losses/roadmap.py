@@ -1,40 +1,76 @@
 """ROADMAP: average precision bounded from below, and similarities calibrated between batches."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 
-from tophit.losses.graded_rank import Score, UpperStep, average_precision, graded_rank_loss
+from tophit.losses.graded_rank import Own, Score, UpperStep, average_precision, graded_rank_loss
+from tophit.losses.loss import eager
 from tophit.losses.ranking_loss import Candidates, RankingLoss
 from tophit.losses.similarity import similarity_matrix
 from tophit.options import AtLeastZero, Doc, OnUnitVectors, Positive
 from tophit.registry import register
 
+_ROWS = 64  # of the similarity matrix looked at at a time, so that they stay in the processor's cache
 
+
+@eager
 def calibration(
     similarity: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, high: float, low: float
 ) -> torch.Tensor:
     """Return the mean of [high - s]+ over positive pairs plus that of [s - low]+ over negative ones.
 
     Each mean is over the pairs whose term is above 0, as in the authors' code. So similarities of positives and of
-    negatives mean the same in every batch. Shapes: similarity and both masks (Q, N).
+    negatives mean the same in every batch. Shapes: similarity and both masks (Q, N). Differentiable once.
     """
-    pull = torch.where(positive, (high - similarity).clamp(min=0), 0)
-    push = torch.where(negative, (similarity - low).clamp(min=0), 0)
-    return sum(((each.sum() / (each > 0).sum().clamp(min=1)) for each in (pull, push)), similarity.new_zeros(()))
+    return _Calibration.apply(similarity, positive, negative, high, low)  # type: ignore[return-value]
 
 
-def relevance_of(positive: torch.Tensor, negative: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return 1 for positives, 0 for negatives, and -1 for what is neither and so no candidate (Q, N)."""
-    return positive.to(like.dtype) - (~(positive | negative)).to(like.dtype)
+class _Calibration(torch.autograd.Function):
+    """Keeps the similarities and both masks, and makes the gradient from them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, similarity: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, high: float, low: float
+    ) -> torch.Tensor:
+        sums, counts = similarity.new_zeros(2), similarity.new_zeros(2)
+        for start in range(0, len(similarity), _ROWS):
+            part = slice(start, start + _ROWS)
+            for kind, term in enumerate(_terms(similarity[part], positive[part], negative[part], high, low)):
+                sums[kind] += term.sum()
+                counts[kind] += torch.count_nonzero(term > 0)
+        ctx.save_for_backward(similarity, positive, negative, counts.clamp(min=1))
+        ctx.limits = high, low
+        return (sums / counts.clamp(min=1)).sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> tuple[torch.Tensor | None, ...]:  # type: ignore[override]
+        similarity, positive, negative, counts = ctx.saved_tensors
+        pull, push = (grad_outputs[0] / counts).unbind()
+        gradient = torch.empty_like(similarity)
+        for start in range(0, len(similarity), _ROWS):
+            part = slice(start, start + _ROWS)
+            pulled, pushed = _terms(similarity[part], positive[part], negative[part], *ctx.limits)
+            gradient[part] = (pushed > 0) * push - (pulled > 0) * pull
+        return gradient, None, None, None, None
 
 
-def with_self(
-    similarity: torch.Tensor, relevance: torch.Tensor, queries: torch.Tensor, own: torch.Tensor
+def _terms(
+    similarity: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor, high: float, low: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return both matrices with one more column: each query (Q, d) itself, of relevance ``own`` (Q,)."""
-    similarity = torch.cat([similarity, (queries * queries).sum(dim=1, keepdim=True)], dim=1)
-    return similarity, torch.cat([relevance, own[:, None]], dim=1)
+    """Return [high - s]+ of positive pairs and [s - low]+ of negative ones, 0 elsewhere."""
+    return (high - similarity).clamp_(min=0).mul_(positive), (similarity - low).clamp_(min=0).mul_(negative)
+
+
+def relevance_of(positive: torch.Tensor, negative: torch.Tensor) -> torch.Tensor:
+    """Return 1 for positives, 0 for negatives, and -1 for what is neither and so no candidate (Q, N), as bytes."""
+    return positive.to(torch.int8) - (~(positive | negative)).to(torch.int8)
+
+
+def own_result(queries: torch.Tensor, relevance: torch.Tensor) -> Own:
+    """Return each query (Q, d) as a candidate of its own, of relevance (Q,)."""
+    return Own((queries * queries).sum(dim=1), relevance)
 
 
 @register("loss", "roadmap")
@@ -87,11 +123,9 @@ class RoadmapLoss(RankingLoss):
         x, y, positive, negative = given
         similarity = similarity_matrix(x, y)
         calibrated = calibration(similarity, positive, negative, self.high, self.low)
-        relevance, has_positives = relevance_of(positive, negative, similarity), positive.any(dim=1)
-        if self.include_self:
-            similarity, relevance = with_self(similarity, relevance, x, has_positives.to(similarity.dtype))
-        losses = graded_rank_loss(
-            similarity, relevance, UpperStep(self.temperature, self.delta, self.slope), self.score
-        )
+        has_positives = positive.any(dim=1)
+        own = own_result(x, has_positives) if self.include_self else None
+        step = UpperStep(self.temperature, self.delta, self.slope)
+        losses = graded_rank_loss(similarity, relevance_of(positive, negative), step, self.score, own)
         ranked = losses.sum() / has_positives.sum().clamp(min=1)
         return (1 - self.weight) * ranked + self.weight * calibrated
