@@ -40,7 +40,7 @@ ROUNDS = (
     Round("all together, networks", _NETS, TOGETHER, 5),
     Round("wrong labels and a long tail", _NOISY, ROBUST, 3),
     Round("the first table, photos, more seeds", ("cub-photos",), FIRST["a"], 5),
-    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 5),
+    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 3),
 )
 
 
