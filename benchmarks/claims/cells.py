@@ -140,7 +140,7 @@ class Cell:
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / name, json.dumps({"digest": self.digest, **value}) + "\n")
+        write_text(self.folder / name, json.dumps({"digest": self.digest, **value}, separators=(",", ":")) + "\n")
 
 
 def _table(store: Store, name: str, seed: int, metric: str) -> ClassTable:
