@@ -1,7 +1,7 @@
 """The results in the repository: a small JSON file for each search and each measured run, from which the page is made.
 
     SET/set.json                    how many test queries each class has
-    SET/CANDIDATE/search-0.json     the trials of its search, with the first part of the training classes held out
+    SET/CANDIDATE/search-0.json     the trials of the search of a seed, with its own validation classes
     SET/CANDIDATE/seed-0.json       a measured run: metrics, and what each class adds to them
 
 Each file has a digest of what was run. A file of another digest, from before the plan changed, counts as not there.
@@ -31,19 +31,19 @@ _DIGITS = 1000  # a class's sum is kept in thousandths
 
 @dataclass(frozen=True)
 class Cell:
-    """A candidate on a set: some searches, each on other validation classes, and a run for each seed.
+    """A candidate on a set: for each seed a search, with validation classes of its own, and a measured run.
 
-    Seed s is measured with the settings of search s modulo their number, so that the luck of a search is part of the
-    spread over seeds.
+    So the luck of a search is part of the spread over seeds, as it should be: settings that were chosen once and used
+    by all seeds would make every difference look surer than it is.
     """
 
     set: str
     candidate: str
     results: Path = RESULTS
 
-    def plan(self, data: str, seeds: int, fold: int) -> Plan:
-        """Return the comparison of this one candidate: one of its searches, then training on all training classes."""
-        place = {"data": {"manifest": data, "validation_fold": fold}, "budget": {"seeds": seeds}}
+    def plan(self, data: str, seed: int) -> Plan:
+        """Return the comparison of this one candidate: the search of a seed, then training on all training classes."""
+        place = {"data": {"manifest": data, "validation_fold": seed}, "budget": {"seeds": seed + 1}}
         return make_plan(merged(self._fields(), place))
 
     def _fields(self) -> dict[str, Any]:
@@ -74,21 +74,16 @@ class Cell:
     @property
     def digest(self) -> str:
         """What is run, in twelve letters: the fields as they are written here, so that new defaults change nothing."""
-        fields = {**self._fields(), "folds": SETS[self.set].folds}
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+        return hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def folder(self) -> Path:
         """Where its results are."""
         return self.results / self.set / slug(self.candidate)
 
-    def fold_of(self, seed: int) -> int:
-        """Return the search whose settings a seed is measured with."""
-        return seed % SETS[self.set].folds
-
-    def search(self, fold: int) -> list[dict[str, Any]] | None:
-        """Return the trials of a search, or None if it is not finished."""
-        found = self._read(f"search-{fold}.json")
+    def search(self, seed: int) -> list[dict[str, Any]] | None:
+        """Return the trials of a seed's search, or None if it is not finished."""
+        found = self._read(f"search-{seed}.json")
         return None if found is None else found["trials"]
 
     def run(self, seed: int) -> dict[str, Any] | None:
@@ -106,9 +101,9 @@ class Cell:
         counts = json.loads((self.results / self.set / "set.json").read_text())["queries"]
         return ClassTable(np.stack(sums), np.asarray(counts, np.float64))
 
-    def keep_search(self, fold: int, trials: list[dict[str, Any]]) -> None:
-        """Write the trials of a search."""
-        self._write(f"search-{fold}.json", {"trials": [_rounded(trial) for trial in trials]})
+    def keep_search(self, seed: int, trials: list[dict[str, Any]]) -> None:
+        """Write the trials of a seed's search."""
+        self._write(f"search-{seed}.json", {"trials": [_rounded(trial) for trial in trials]})
 
     def keep_run(self, seed: int, store: Store) -> None:
         """Write a measured run of a store."""

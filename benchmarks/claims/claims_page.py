@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell
-from benchmarks.claims.evidence import CORE, METRIC, Judged, claims_on, first_table
+from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
 from benchmarks.claims.further_pages import robustness, together
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.plan_list import Progress
@@ -110,7 +110,7 @@ def _sets(results: Path, progress: Progress) -> list[str]:
                 f"({each.regime}) {each.title}",
                 each.note,
                 f"{len(queries)}, {sum(queries):,}" if queries else "",
-                f"{each.folds} x {each.trials}",
+                f"{each.trials}",
                 f"{each.epochs}, {each.patience}",
                 f"{progress.hours(mine):.1f}" if waiting < len(mine) else "",
                 f"{waiting} of {len(mine)} ({hours:.1f} h)" if waiting else "all run",
@@ -120,7 +120,7 @@ def _sets(results: Path, progress: Progress) -> list[str]:
         "set",
         "what learns",
         "test classes, queries",
-        "searches x trials",
+        "trials for each seed",
         "most epochs, patience",
         "processor hours",
         "not run yet",
@@ -174,32 +174,17 @@ def _settings(paper: Paper, results: Path) -> list[str]:
         for place in CORE:
             cell = Cell(place, name, results)
             if cell.seeds():
-                found = "<br>".join(_found(cell, fold) for fold in range(SETS[place].folds))
+                found = "<br>".join(_found(cell, seed) for seed in cell.seeds())
                 rows.append([name, SETS[place].title, mean_cell(cell), str(len(cell.seeds())), found])
     if not rows:
         return []
-    shown = table(["candidate", "set", "recall@1", "seeds", "settings found, by search"], rows)
-    lucky = table(["main claim", "set", "difference, by search"], _by_search(paper, results))
-    return [f"<details><summary>Means over seeds, and settings found</summary>\n\n{shown}\n\n{lucky}\n\n</details>"]
+    shown = table(["candidate", "set", "recall@1", "seeds", "settings found, by seed"], rows)
+    return [f"<details><summary>Means over seeds, and settings found</summary>\n\n{shown}\n\n</details>"]
 
 
-def _by_search(paper: Paper, results: Path) -> list[list[str]]:
-    """Return the main claims' differences of the seeds of each search: how much of them is the luck of a search."""
-    rows = []
-    for name in CORE:
-        claim = paper.main[SETS[name].regime]
-        better, worse = (Cell(name, each, results) for each in (claim.better, claim.worse))
-        seeds = sorted(set(better.seeds()) & set(worse.seeds()))
-        if len(seeds) >= SETS[name].folds:
-            parts = [[seed for seed in seeds if better.fold_of(seed) == fold] for fold in range(SETS[name].folds)]
-            found = [(better.table(part, METRIC) - worse.table(part, METRIC)).mean for part in parts]
-            rows.append([claim.name, SETS[name].title, ", ".join(map(points, found))])
-    return rows
-
-
-def _found(cell: Cell, fold: int) -> str:
-    """Return the settings of a search's best trial in a few words."""
-    best = best_trial(cell.search(fold) or [])
+def _found(cell: Cell, seed: int) -> str:
+    """Return the settings of the best trial of a seed's search in a few words."""
+    best = best_trial(cell.search(seed) or [])
     if best is None:
         return ""
     rate = best["settings"]["optimizer"]["head"]["lr"]

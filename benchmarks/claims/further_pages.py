@@ -82,10 +82,10 @@ def best_single(name: str, results: Path) -> str | None:
     values = {}
     for each in FIRST[SETS[name].regime]:
         cell = Cell(name, each, results)
-        best = [best_trial(cell.search(fold) or []) for fold in range(SETS[name].folds)]
+        best = [best_trial(cell.search(seed) or []) for seed in cell.seeds()]
         found = [trial["value"] for trial in best if trial is not None]
-        if len(found) == len(best) and cell.seeds():
-            values[each] = sum(found)
+        if found:
+            values[each] = sum(found) / len(found)
     return max(values, key=lambda each: values[each], default=None)
 
 

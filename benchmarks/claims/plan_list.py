@@ -12,9 +12,9 @@ from benchmarks.claims.running import Piece, pieces
 def seconds_of(piece: Piece) -> float | None:
     """Return the processor seconds that a piece took; None if it is not done."""
     if piece.kind == "search":
-        trials = piece.cell.search(piece.number)
+        trials = piece.cell.search(piece.seed)
         return None if trials is None else sum(trial["processor_seconds"] for trial in trials)
-    found = piece.cell.run(piece.number)
+    found = piece.cell.run(piece.seed)
     return None if found is None else found.get("processor_seconds", 0.0)
 
 

@@ -19,17 +19,17 @@ from tophit.comparing.tuning import read_trials, slots_of
 
 @dataclass(frozen=True)
 class Piece:
-    """What is done at once: one of a cell's searches, or one of its measured runs."""
+    """What is done at once: the search of a seed, or its measured run."""
 
     cell: Cell
     kind: str  # search, seed
-    number: int
+    seed: int
 
     @property
     def is_done(self) -> bool:
         """Whether its file is there."""
         found = self.cell.search if self.kind == "search" else self.cell.run
-        return found(self.number) is not None
+        return found(self.seed) is not None
 
     def seconds(self) -> float:
         """Return about how long it takes, as was measured once."""
@@ -37,17 +37,16 @@ class Piece:
         return found.seconds * (found.trials if self.kind == "search" else 1.0)
 
     def __str__(self) -> str:
-        return f"{self.cell.set}, {self.cell.candidate}, {self.kind} {self.number}"
+        return f"{self.cell.set}, {self.cell.candidate}, {self.kind} {self.seed}"
 
 
 def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Iterator[tuple[Round, Piece]]:
-    """Yield all pieces of the plan in their order, each once: seed by seed, before each the searches that it needs."""
+    """Yield all pieces of the plan in their order, each once: of each seed all searches, then all measured runs."""
     seen = set()
     for each in rounds:
         for name, seed in product(each.sets, range(each.seeds)):
             cells = list(each.cells(name, results))
-            wanted = [Piece(cell, "search", cell.fold_of(seed)) for cell in cells]
-            for piece in (*wanted, *(Piece(cell, "seed", seed) for cell in cells)):
+            for piece in (Piece(cell, kind, seed) for kind in ("search", "seed") for cell in cells):
                 if piece not in seen:
                     seen.add(piece)
                     yield each, piece
@@ -72,29 +71,27 @@ def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS)
 
 def do_piece(piece: Piece, data: Path, out: Path) -> bool:
     """Do a piece and keep its result; return False if another process is at it, or at the search that it needs."""
-    cell = piece.cell
+    cell, seed = piece.cell, piece.seed
     found = SETS[cell.set]
-    fold = piece.number if piece.kind == "search" else cell.fold_of(piece.number)
-    if piece.kind == "seed" and cell.search(fold) is None:
+    if piece.kind == "seed" and cell.search(seed) is None:
         return False
     place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
-    store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{fold}")
-    with store.lock(cell.candidate, f"{piece.kind}-{piece.number}-kept") as mine:
+    store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{seed}")
+    with store.lock(cell.candidate, "kept") as mine:
         if not mine:
             return False
-        seeds = store.plan().budget.seeds if store.plan_path.is_file() else 1
-        plan = cell.plan(place, max(seeds, piece.number + 1), fold)
+        plan = cell.plan(place, seed)
         store.begin(plan)
         if piece.kind == "search":
-            cell.keep_search(fold, _search(cell.candidate, plan, store))
+            cell.keep_search(seed, _search(cell.candidate, plan, store))
             return True
-        for slot, trial in enumerate(cell.search(fold) or []):  # of another machine, or an earlier session
+        for slot, trial in enumerate(cell.search(seed) or []):  # of another machine, or an earlier session
             if not store.trial_path(cell.candidate, slot).is_file():
                 store.write_json(store.trial_path(cell.candidate, slot), trial)
-        job = Job(cell.candidate, "seed", piece.number)
+        job = Job(cell.candidate, "seed", seed)
         if not job.is_done(store):
             do_job(job, plan, store, "")
-        cell.keep_run(piece.number, store)
+        cell.keep_run(seed, store)
         return True
 
 

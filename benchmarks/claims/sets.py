@@ -42,7 +42,6 @@ class ClaimSet:
     embedder: dict[str, Any]
     rates: tuple[float, ...]
     values: int  # of each candidate's own hyper-parameters
-    folds: int  # searches, each with other validation classes
     epochs: int
     patience: int
     seconds: float  # of the processor for one run, measured once, for the estimate of what is left
@@ -168,7 +167,6 @@ def _heads(title: str, source: str, like: str, change: Callable[[FeatureFile], F
         _HEAD,
         rates=(1e-4, 3e-4, 1e-3),
         values=2,
-        folds=3,
         epochs=60,
         patience=8,
         seconds=4.0,
@@ -189,7 +187,6 @@ def _sets() -> dict[str, ClaimSet]:
             _last(64),
             rates=(1e-4, 5e-4),
             values=2,
-            folds=2,
             epochs=30,
             patience=5,
             seconds=50.0,
@@ -205,7 +202,6 @@ def _sets() -> dict[str, ClaimSet]:
             _last(128),
             rates=(1e-4, 5e-4),
             values=2,
-            folds=2,
             epochs=30,
             patience=5,
             seconds=70.0,
@@ -221,7 +217,6 @@ def _sets() -> dict[str, ClaimSet]:
             _SMALL,
             rates=(5e-4, 2e-3),
             values=2,
-            folds=2,
             epochs=40,
             patience=6,
             seconds=80.0,
@@ -238,7 +233,6 @@ def _sets() -> dict[str, ClaimSet]:
             _last(112),
             rates=(1e-4, 5e-4),
             values=2,
-            folds=2,
             epochs=20,
             patience=4,
             seconds=80.0,
