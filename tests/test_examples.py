@@ -21,6 +21,7 @@ SAYS = {
     "compare_losses": "To use it: tophit",
     "evaluate_embeddings": "p = 0.0",
     "index_search_serve": "like the first of them: [",
+    "name_new_class": "with three fish: ",
     "lightning_module": "'recall@1': '",
     "own_loop": "epoch 5: loss",
     "own_loss": "steps in",

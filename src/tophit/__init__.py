@@ -3,14 +3,16 @@
 What is offered here is imported on first use, so that ``import tophit`` takes a moment and needs no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tophit.lazy import on_first_use
 
 __version__ = "0.1.0"
 __all__ = [
     "Index",
     "__version__",
     "batches",
+    "calibrate",
     "compare",
     "embed",
     "evaluate",
@@ -20,6 +22,7 @@ __all__ = [
     "losses",
     "methods",
     "mining",
+    "name",
     "open_catalogue",
     "plan",
     "report",
@@ -29,25 +32,15 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tophit import batches, evaluation, losses, methods, mining
-    from tophit.api import compare, embed, evaluate, index, plan, report, resume, train
+    from tophit.api import calibrate, compare, embed, evaluate, index, name, plan, report, resume, train
     from tophit.models import load
     from tophit.search import Index
     from tophit.search.catalogue import open_catalogue
 
 _PACKAGES = ("batches", "evaluation", "losses", "methods", "mining")
 _ELSEWHERE = {"Index": "tophit.search", "load": "tophit.models", "open_catalogue": "tophit.search.catalogue"}
+_OFFERED = {name: "tophit.api" for name in __all__ if name != "__version__"}
 
-
-def __getattr__(name: str) -> Any:
-    """Import what ``__all__`` names on first use."""
-    if name in _PACKAGES:
-        return import_module(f"tophit.{name}")
-    if name not in __all__:
-        raise AttributeError(f"module 'tophit' has no attribute '{name}'")
-    found = getattr(import_module(_ELSEWHERE.get(name, "tophit.api")), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = on_first_use(
+    __name__, {**_OFFERED, **_ELSEWHERE, **{name: f"tophit.{name}" for name in _PACKAGES}}
+)

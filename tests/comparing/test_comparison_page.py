@@ -12,9 +12,10 @@ from tests.comparing.test_summary import planted
 from tests.serve.pages import LEAST_CONTRAST, NAMELESS
 
 from tophit.comparing import Store
-from tophit.comparing.comparison import compare_report, is_comparison
+from tophit.comparing.comparison import compare_report
 from tophit.comparing.comparison_page import to_html
 from tophit.comparing.plan import Candidate, Range
+from tophit.comparing.store import is_comparison
 from tophit.comparing.summary import summarise
 from tophit.errors import UsageError
 

@@ -119,8 +119,12 @@ def test_every_candidate_of_a_preset_makes_a_recipe_and_can_be_searched(name: st
     plan = make_plan({**preset_fields(name), "data": "some.csv"})
     assert plan.baselines
     assert all("optimizer.head.lr" in candidate.search for candidate in plan.candidates.values())
-    assert len({slug(each) for each in plan.candidates}) == len(plan.candidates) == {"papers": 43, "quick": 6}[name]
-    with pytest.raises(UsageError, match=r"no preset 'x'; choices: papers, quick"):
+    assert (
+        len({slug(each) for each in plan.candidates})
+        == len(plan.candidates)
+        == {"objectives": 32, "papers": 43, "quick": 6}[name]
+    )
+    with pytest.raises(UsageError, match=r"no preset 'x'; choices: objectives, papers, quick"):
         preset_fields("x")
 
 

@@ -116,3 +116,37 @@ def test_data_is_named_so_that_it_is_found_from_any_folder(tmp_path: Path, monke
     run = Run(tmp_path / "run")
     run.begin(make_recipe({"data": {"manifest": "photos"}}))
     assert run.recipe().data.manifest == str(tmp_path / "photos")
+
+
+def test_what_a_scan_leaves_out_is_told_by_count_and_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["a/1.jpg", "a/2.heic", "b/1.png", "b/3.HEIC", "b/notes.txt", "README", "loose.jpg", ".hidden", "a/.x.jpg"]
+    touch(*(tmp_path / name for name in names))
+    monkeypatch.setattr("tophit.images.formats.has_heif", lambda: False)
+    told = manifest_from_folder(tmp_path).left_out
+    assert told.startswith(f"Left out of {tmp_path}: 2 .heic (install tophit[heif])")
+    assert {"1 .txt", "1 without an ending", "1 image outside class folders"} <= set(told.rstrip(".").split(", "))
+    assert ".hidden" not in told
+    everywhere = open_images(str(tmp_path))
+    assert [row.path.name for row in everywhere] == ["1.jpg", "1.png", "loose.jpg"]
+    assert "2 .heic (install tophit[heif])" in everywhere.left_out
+    assert "outside" not in everywhere.left_out
+    monkeypatch.setattr("tophit.images.formats.has_heif", lambda: True)
+    assert len(manifest_from_folder(tmp_path)) == 4
+    assert "heic" not in manifest_from_folder(tmp_path).left_out
+
+
+def test_a_part_of_a_folder_and_its_validation_remember_what_was_left_out(tmp_path: Path) -> None:
+    touch(
+        *(tmp_path / f"{label}/{number}.jpg" for label in "abcdefghijkl" for number in (1, 2)), tmp_path / "a" / "x.md"
+    )
+    manifest = manifest_from_folder(tmp_path)
+    assert manifest.left_out == f"Left out of {tmp_path}: 1 .md."
+    assert hold_out_validation(manifest, 0.2, 0).where("train").left_out == manifest.left_out
+
+
+def test_a_folder_whose_only_images_need_an_extra_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path / "a" / "1.heic")
+    monkeypatch.setattr("tophit.images.formats.has_heif", lambda: False)
+    for read in (manifest_from_folder, lambda folder: open_images(str(folder))):
+        with pytest.raises(TophitError, match=r"1 \.heic \(install tophit\[heif\]\)"):
+            read(tmp_path)

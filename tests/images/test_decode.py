@@ -1,5 +1,7 @@
 """What a user's folder holds: each awkward file becomes the picture a person sees, or a clear reason."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 from PIL import Image
 
 from tophit.images.decode import BadImage, array_to_image, picture_size, read_image
+from tophit.images.formats import has_heif
 
 
 def gradient(width: int = 40, height: int = 20) -> Image.Image:
@@ -130,3 +133,39 @@ def test_a_box_larger_than_the_picture_does_not_make_it_smaller(tmp_path: Path) 
     assert picture_size(path) == (96, 64)
     whole = read_image(path, None, 64)
     assert read_image(path, (0, 0, 1000, 1000), 64).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("kind", ["avif", "heic"])
+def test_avif_and_heic_are_read_upright(tmp_path: Path, kind: str) -> None:
+    has_heif()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held so that the picture must be turned clockwise
+    gradient().save(tmp_path / f"turned.{kind}", quality=95, exif=exif.tobytes())
+    assert picture_size(tmp_path / f"turned.{kind}") == (20, 40)
+    pixels = np.asarray(read_image(tmp_path / f"turned.{kind}"), int)
+    assert pixels.shape == (40, 20, 3)
+    assert np.abs(pixels[5, 10] - (255, 0, 0)).max() < 30
+    assert np.abs(pixels[35, 10] - (0, 0, 255)).max() < 30
+
+
+def test_heic_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
+    has_heif()
+    gradient().save(tmp_path / "phone.heic")
+    script = """
+import sys
+sys.modules["pillow_heif"] = None
+from tophit.images.decode import read_image
+from tophit.serve.decode_worker import Refused, measure
+try:
+    read_image(sys.argv[1])
+except Exception as error:
+    print(error)
+try:
+    measure(open(sys.argv[1], "rb").read(), {})
+except Refused as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, tmp_path / "phone.heic"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("HEIC pictures need pillow-heif: pip install 'tophit[heif]'") == 2

@@ -45,8 +45,8 @@ def test_an_index_from_its_making_to_a_new_model_and_back(tophit: Run, pictures:
     assert len(hits(examples)[0]) == 5
     steps = ["--rerank", "alpha-qe", "--rerank", "k-reciprocal:k1=5,k2=2"]
     for wrong, words in (
-        ([], "Say what to search for: images, --id, or --like"),
-        (["--unlike", first], "--unlike needs something that is wanted: images, --id, or --like"),
+        ([], "Say what to search for: images, --id, --text, or --like"),
+        (["--unlike", first], "--unlike needs something that is wanted: images, --id, --text, or --like"),
         ([first, "--like", second], "add --together"),
         ([first, second, "--box", "0,0,1,1"], "--box crops a single picture; give exactly one image"),
     ):

@@ -24,6 +24,39 @@ def png(width: int, height: int, rows: bytes | None = None) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+def gif(width: int, height: int) -> bytes:
+    """A GIF whose screen is as large as it likes, with one pixel."""
+    small = encoded(Image.new("P", (1, 1)), "GIF")
+    return small[:6] + struct.pack("<HH", width, height) + small[10:]
+
+
+def bmp(width: int, height: int) -> bytes:
+    """A BMP header without its pixels."""
+    small = bytearray(encoded(Image.new("RGB", (1, 1)), "BMP"))
+    small[18:26] = struct.pack("<ii", width, height)
+    return bytes(small)
+
+
+def tiff(width: int, height: int) -> bytes:
+    """A TIFF of one strip whose two first tags, the sides, say what they like."""
+    small = bytearray(encoded(Image.new("L", (1, 1)), "TIFF"))
+    for tag, value in ((256, width), (257, height)):
+        place = small.index(struct.pack("<H", tag) + struct.pack("<H", 4))
+        small[place + 8 : place + 12] = struct.pack("<I", value)
+    return bytes(small)
+
+
+def boxed(kind: str, width: int, height: int, side: int = 64) -> bytes:
+    """An AVIF or HEIC picture of a side whose box of the size says what it likes."""
+    from tophit.images.formats import has_heif
+
+    assert has_heif()
+    small = bytearray(encoded(Image.new("RGB", (side, side), "red"), kind))
+    place = small.index(b"ispe") + 8
+    small[place : place + 8] = struct.pack(">II", width, height)
+    return bytes(small)
+
+
 def frames(count: int) -> bytes:
     """A WebP of many frames."""
     pictures = [Image.new("RGB", (16, 16), (n % 256, n // 256, 0)) for n in range(count)]
@@ -77,6 +110,12 @@ def corpus() -> dict[str, bytes]:
         "truncated": good[: len(good) // 2],
         "polyglot": b"GIF89a" + good,
         "script": b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
-        "tiff": encoded(Image.new("RGB", (8, 8)), "TIFF"),
+        "psd": b"8BPS\0\1" + bytes(40),
+        "giant gif": gif(60_000, 60_000),
+        "giant bmp": bmp(30_000, 30_000),
+        "giant tiff": tiff(60_000, 60_000),
+        "177 megapixels of tiff": tiff(15_900, 11_125),
+        "60 megapixels of avif": boxed("AVIF", 8_000, 7_500),
+        "60 megapixels of heic": boxed("HEIF", 8_000, 7_500),
         "empty": b"",
     }

@@ -2,15 +2,21 @@
 
 import json
 import struct
+from pathlib import Path
 
 import httpx2 as httpx
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
-from tests.serve.served import Place, encoded
+from tests.models.towers import tiny_towers
+from tests.serve.served import Place, client_of, encoded
 
+import tophit
 from conftest import draw_picture
-from tophit.search.catalogue import open_catalogue
+from tophit.data.folders import manifest_from_folder
+from tophit.search.catalogue import ItemId, build_catalogue, open_catalogue
+from tophit.search.query import Query as CatalogueQuery
+from tophit.serve.config import Limits
 
 FIRST = "class 2/3.png"
 
@@ -221,3 +227,56 @@ def test_the_api_has_a_page_that_lists_every_route_and_says_where_its_descriptio
             assert f"<td>{method.upper()} {path}</td>" in page.text
     assert '<a href="/openapi.json">' in page.text
     assert "<script" not in page.text
+
+
+def test_groups_are_the_catalogue_s_and_their_others_are_found_by_the_value(client: TestClient, served: Place) -> None:
+    asked = {"ids": [FIRST], "k": 4, "group_by": "number", "where": {"price": {"gte": 10}}}
+    answer = client.post("/search", json=asked)
+    assert ids(answer) == expected(served, FIRST, 4, group_by="number", where={"price": {"gte": 10}})
+    found = answer.json()["queries"][0]
+    numbers = [hit["metadata"]["number"] for hit in found["results"]]
+    assert len(set(numbers)) == 4
+    assert found["stopped_at"] is None
+    for hit, number in zip(found["results"], numbers, strict=True):
+        members = client.post("/search", json={"ids": [FIRST], "k": 48, "where": {**asked["where"], "number": number}})
+        assert ids(members)[0] == hit["id"]
+        assert len(ids(members)) == 1 + hit["others"]
+    assert "others" not in client.post("/search", json={"ids": [FIRST]}).json()["queries"][0]["results"][0]
+    for wrong, words in (
+        ({"group_by": "path"}, "reserved for the server"),
+        ({"group_by": "nummer"}, "No item has a field 'nummer'"),
+    ):
+        refused = client.post("/search", json={"ids": [FIRST], **wrong})
+        assert (refused.status_code, words in refused.json()["error"]) == (422, True), refused.text
+    refused = client.post("/compare", json={"ids": [FIRST], "group_by": "number"})
+    assert (refused.status_code, "item by item" in refused.text) == (422, True)
+
+
+def test_a_search_for_groups_costs_no_more_than_limits_allow(served: Place) -> None:
+    with client_of(served, limits=Limits(k=20)) as client:
+        found = client.post("/search", json={"ids": [FIRST], "k": 8, "group_by": "label"}).json()["queries"][0]
+        assert found["stopped_at"] == 20
+        assert len(found["results"]) < 8
+
+
+def test_words_by_http_are_the_catalogue_s(tmp_path: Path, served: Place, client: TestClient) -> None:
+    embedder = tophit.load(tiny_towers("clip", tmp_path / "model"))
+    rows = manifest_from_folder(served.images).rows
+    build_catalogue(embedder, rows, tmp_path / "index")[0].close()
+    with open_catalogue(tmp_path / "index") as catalogue:
+        text = [hit.id for hit in catalogue.search_text(["red mug"], 4)[0]]
+        mixed = catalogue.answer(
+            CatalogueQuery([ItemId(str(served.images / FIRST))], text="red mug", text_weight=0.7, k=4)
+        )
+    with client_of(Place(tmp_path / "index", served.other, served.images)) as words:
+        assert words.get("/about").json()["words"] is True
+        answer = words.post("/search", json={"text": "red mug", "k": 4})
+        assert [str(served.images / name) for name in ids(answer)] == text
+        assert answer.json()["queries"][0]["query"] == {"kind": "text", "text": "red mug", "text_weight": 0.5}
+        both = words.post("/search", json={"ids": [FIRST], "text": "red mug", "text_weight": 0.7, "k": 4})
+        assert [str(served.images / name) for name in ids(both)] == [hit.id for hit in mixed[0]]
+        for wrong in ({"text": ""}, {"text": " "}, {"text": "x" * 1001}, {"text": "red", "text_weight": 2}):
+            assert words.post("/search", json=wrong).status_code == 422
+    assert client.get("/about").json()["words"] is False
+    refused = client.post("/search", json={"text": "red mug"})
+    assert (refused.status_code, "no text tower" in refused.json()["error"]) == (422, True)

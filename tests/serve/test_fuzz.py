@@ -37,6 +37,11 @@ def seeds() -> list[bytes]:
         encoded(picture.convert("P"), "PNG", transparency=0),
         encoded(picture.convert("I;16"), "PNG"),
         bombs.frames(5),
+        encoded(picture.convert("P"), "GIF"),
+        encoded(picture, "BMP"),
+        encoded(picture, "TIFF", compression="tiff_lzw"),
+        encoded(picture, "AVIF"),
+        bombs.boxed("HEIF", 64, 64),
     ]
 
 

@@ -19,6 +19,7 @@ from tests.serve.served import ADMIN, Place, client_of, encoded
 
 from conftest import draw_picture
 from tophit.errors import UsageError
+from tophit.images.formats import has_heif
 from tophit.serve.batching import Batcher
 from tophit.serve.config import Limits
 from tophit.serve.decode_pool import DecodePool
@@ -104,16 +105,41 @@ def test_what_is_neither_json_nor_a_form_is_refused(client: TestClient) -> None:
         ("small lie", "damaged"),
         ("ribbon", "more than 50 times the other"),
         ("truncated", "damaged"),
-        ("polyglot", "not a JPEG, PNG or WebP"),
-        ("script", "not a JPEG, PNG or WebP"),
-        ("tiff", "not a JPEG, PNG or WebP"),
-        ("empty", "not a JPEG, PNG or WebP"),
+        ("polyglot", "longer than 16,384"),
+        ("script", "not a JPEG, PNG, WebP"),
+        ("psd", "not a JPEG, PNG, WebP"),
+        ("giant gif", "longer than 16,384"),
+        ("giant bmp", "longer than 16,384"),
+        ("giant tiff", "longer than 16,384"),
+        ("177 megapixels of tiff", "more than 50,000,000 pixels"),
+        ("60 megapixels of avif", "more than 50,000,000 pixels"),
+        ("60 megapixels of heic", "more than 50,000,000 pixels"),
+        ("empty", "not a JPEG, PNG, WebP"),
     ],
 )
 def test_bombs_are_refused_by_content_before_their_pixels_are_decoded(
     client: TestClient, name: str, words: str
 ) -> None:
     refused(client.post("/search", files={"files": ("nice.jpg", bombs.corpus()[name], "image/jpeg")}), 422, words)
+
+
+@pytest.mark.parametrize("kind", ["AVIF", "HEIF"])
+def test_a_picture_behind_a_box_of_another_size_hurts_nobody(client: TestClient, kind: str) -> None:
+    for data in (bombs.boxed(kind, 3_000, 3_000), bombs.boxed(kind, 64, 64, side=1_500)):
+        assert client.post("/search", files={"files": data}).status_code in (200, 422)
+    assert client.post("/search", files={"files": encoded(draw_picture(1, 1))}).status_code == 200
+
+
+@pytest.mark.parametrize("kind", ["GIF", "BMP", "TIFF", "AVIF", "HEIF"])
+def test_other_formats_search_as_the_same_picture_does(client: TestClient, served: Place, kind: str) -> None:
+    has_heif()  # lets this process write one
+    with Image.open(served.images / FIRST) as picture:
+        data = encoded(picture.convert("RGB"), kind, **({"quality": 95} if kind in ("AVIF", "HEIF") else {}))
+    answer = client.post("/search", files={"files": data}, data={"query": '{"k": 3}'})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["queries"][0]["results"][0]["id"] == FIRST
+    kept = client.get(f"/uploads/{answer.json()['queries'][0]['query']['upload']}").content
+    assert Image.open(io.BytesIO(kept)).format == "WEBP"
 
 
 def test_of_many_frames_the_first_is_taken(client: TestClient) -> None:
@@ -176,7 +202,7 @@ def test_exif_turns_the_picture_and_goes_no_further(client: TestClient) -> None:
         ({"vectors": [[0.0] * 16]}, "is zero"),
         ({"ids": [FIRST], "box": [0.5, 0, 0.4, 1]}, "x1 < x2"),
         ({"ids": [FIRST, "class 0/0.png"], "box": [0, 0, 1, 1]}, "single picture"),
-        ({}, "Say what to search for: files, ids, uploads, vectors, or like"),
+        ({}, "Say what to search for: files, ids, uploads, vectors, text, or like"),
         ({"unlike": [FIRST]}, "unlike needs something that is wanted"),
         ({"ids": ["a\0b"]}, "NUL"),
     ],

@@ -61,7 +61,7 @@ def test_two_pictures_are_one_query_and_a_text_is_none(page: Page) -> None:
     page.locator("#pick").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"hello"})
     expect(page.get_by_role("alert")).to_contain_text("not a picture")
     page.locator("#pick").set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": b"hello"})
-    expect(page.get_by_role("alert")).to_contain_text("not a JPEG, PNG or WebP")
+    expect(page.get_by_role("alert")).to_contain_text("not a JPEG, PNG, WebP")
 
 
 def test_a_box_searches_by_a_part_and_a_click_takes_it_away(page: Page) -> None:

@@ -1,5 +1,6 @@
 """The page as people with photos use it: names, marks, details, phone, the map's names, what a lasso holds."""
 
+import csv
 from itertools import combinations
 
 from playwright.sync_api import Browser, Page, expect
@@ -180,3 +181,61 @@ def test_a_lasso_of_415_shows_its_classes_and_goes_on_from_the_middle(page: Page
     chips.nth(1).click()
     expect(cards).to_have_count(29)
     expect(page.get_by_role("button", name="Show")).to_have_count(0)
+
+
+def test_one_result_per_group_and_the_others_on_demand(page: Page) -> None:
+    page.goto(f"{BY_FIRST}&k=6")
+    results(page)
+    page.get_by_label("One result per").select_option("label")
+    page.wait_for_url("**group=label**")
+    expect(page.get_by_role("heading", name="The nearest 6 by label")).to_be_visible()
+    found = results(page)
+    assert len({name.split("/")[0] for name in found}) == 6
+    others = page.locator(".grid .others")
+    expect(others).to_have_count(0)
+    second = page.locator(".grid .card").nth(1)
+    button = second.locator(".more-of")
+    count = 4 if found[1].startswith("class 2/") else 5  # the query itself is left out
+    expect(button).to_have_text(f"+{count}")
+    button.click()
+    expect(others.locator("li")).to_have_count(count)
+    expect(others.locator("h3")).to_have_text(f"{count} more of label {found[1].split('/')[0]}")
+    place = page.locator(".grid .card").nth(2).bounding_box()
+    strip, own = others.bounding_box(), second.bounding_box()
+    assert place
+    assert strip
+    assert own
+    assert strip["y"] >= own["y"] + own["height"]  # below the whole row, whose other cards stay where they are
+    assert abs(place["y"] - own["y"]) < 4  # a card that is pointed at rises a little
+    others.locator("button").first.click()
+    details = page.get_by_role("dialog", name="Details")
+    expect(details.locator(".item-facts")).to_contain_text(found[1].split("/")[0])
+    page.keyboard.press("Escape")
+    second.locator(".open").focus()
+    page.keyboard.press("o")
+    expect(others).to_have_count(0)
+
+
+def test_details_narrow_the_search_to_a_value(page: Page) -> None:
+    page.goto(BY_FIRST)
+    results(page)
+    page.locator(".grid .card .open").nth(1).focus()
+    page.keyboard.press("i")
+    page.get_by_role("button", name="Only items with number n").click()
+    expect(page.locator(".chip")).to_have_count(1)
+    page.wait_for_function("() => [7, 8].includes(document.querySelectorAll('.grid .card').length)")
+    numbers = {name.split("/")[1] for name in results(page)}
+    assert len(numbers) == 1
+
+
+def test_the_results_are_saved_as_csv(page: Page) -> None:
+    page.goto(f"{BY_FIRST}&k=5&group=label")
+    found = results(page)
+    with page.expect_download() as saving:
+        page.get_by_role("button", name="Save as CSV").click()
+    assert saving.value.suggested_filename == "results.csv"
+    with open(saving.value.path(), newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == found
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5"]
+    assert {"score", "label", "price", "others"} <= rows[0].keys()

@@ -191,7 +191,8 @@ def test_names_for_a_screen_reader(page: Page) -> None:
     expect(page.get_by_role("status").last).to_contain_text("24 results. First: class")
     expect(
         page.get_by_role(
-            "button", name=re.compile(r"^Rank 1, class \d, (right|wrong), score [01]\.\d\d\. Search from it$")
+            "button",
+            name=re.compile(r"^Rank 1, class \d, (right|wrong), score [01]\.\d\d, chance \d+%\. Search from it$"),
         )
     ).to_be_visible()
     for role in ("banner", "navigation", "main"):

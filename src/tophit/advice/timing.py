@@ -91,9 +91,7 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
     keeps = may_keep_untrained(recipe, selects)
     evaluations = -(-epochs // recipe.evaluation.every)
     ranking = _ranking_seconds(recipe, rows.validation.rows, embedder.dim) if selects else 0.0
-    tests = [embedder.dim] + [embedder.backbone.channels] * (
-        recipe.embedder.weights != "random" and recipe.evaluation.before
-    )
+    tests = [embedder.dim] + [embedder.channels] * (recipe.embedder.weights != "random" and recipe.evaluation.before)
     tested = recipe.evaluation.test and has_pairs(rows.test)
     testing = sum(_ranking_seconds(recipe, rows.test.rows, dim, True) for dim in tests) if tested else 0.0
     feature, share = _feature_seconds(embedder, rows)
@@ -108,9 +106,7 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
         parts["training"] = splits * epochs * epoch
         parts["validation"] = splits * (evaluations * ranking + (len(SHARES) + 4) * ranking * keeps)
         parts["test"] = testing
-        return Estimate(
-            parts, epoch, memory + 4 * embedder.backbone.channels * (counts["train"] + counts["validation"])
-        )
+        return Estimate(parts, epoch, memory + 4 * embedder.channels * (counts["train"] + counts["validation"]))
     network = _network_seconds(recipe, embedder, rows)
     batch = counts["train"] / steps
     views = max(1, recipe.augment.views) if trained == "last" else 0
@@ -144,7 +140,7 @@ class _RandomFeatures(FeatureSource):
     def __init__(
         self, embedder: Embedder, rows: RunRows, stepper: Stepper, make_sampler: MakeSampler, takes_paths: bool
     ) -> None:
-        self.features = torch.randn(min(len(rows.train), _POOL), embedder.backbone.channels, device=embedder.device)
+        self.features = torch.randn(min(len(rows.train), _POOL), embedder.channels, device=embedder.device)
         CachedSource.__init__(
             self, embedder, rows.train, list(range(len(rows.train))), stepper, make_sampler, takes_paths
         )
@@ -210,7 +206,7 @@ def _feature_seconds(embedder: Embedder, rows: RunRows) -> tuple[float, float]:
 def _start_seconds(recipe: Recipe, embedder: Embedder, images: int, keeps: bool) -> float:
     if recipe.embedder.head_start != "pca" or recipe.embedder.dim is None:
         return 0.0
-    channels, dim = embedder.backbone.channels, recipe.embedder.dim
+    channels, dim = embedder.channels, recipe.embedder.dim
     features = np.random.default_rng(0).normal(size=(min(images, MOST_IMAGES), channels)).astype(np.float32)
     return _timed(lambda: principal_head(features, dim))[1] * (len(KINDS) if keeps else 1)
 

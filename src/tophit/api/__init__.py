@@ -5,6 +5,7 @@ prints. Heavy imports wait until a function needs them.
 """
 
 from tophit.api.arguments import Model, RecipeFields
+from tophit.api.calibrated import calibrate, name
 from tophit.api.functions import begin_run, compare, evaluate, plan, report, resume, train
 from tophit.api.vectors import Embeddings, embed, images_for, index
 
@@ -13,11 +14,13 @@ __all__ = [
     "Model",
     "RecipeFields",
     "begin_run",
+    "calibrate",
     "compare",
     "embed",
     "evaluate",
     "images_for",
     "index",
+    "name",
     "plan",
     "report",
     "resume",

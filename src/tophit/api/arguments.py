@@ -30,6 +30,7 @@ class RecipeFields(TypedDict, total=False):
     batches: Chosen
     memory: Mapping[str, Any]
     consistency: Mapping[str, Any]
+    words: Mapping[str, Any]
     augment: Mapping[str, Any]
     optimizer: Mapping[str, Any]
     schedule: Mapping[str, Any]

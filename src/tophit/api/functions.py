@@ -108,17 +108,21 @@ def evaluate(
     from dataclasses import asdict
 
     from tophit.reranking import parse_reranking
+    from tophit.training.calibrate_rows import calibrate_if_missing
     from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
 
+    if part.left_out:
+        view_of(progress).note(part.left_out)
     wanted = measured_for(recipe_of_run(name), metrics, clusters, protocol)
     judging = judging_for(recipe_of_run(name), part, judgements, jaccard)
     step, view = None if rerank is None else parse_reranking(rerank), view_of(progress)
     other = None if against is None else embedder_of(against)
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
-    found = evaluate_fully(
-        embedder_of(model), part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view
-    )
+    embedder = embedder_of(model)
+    found = evaluate_fully(embedder, part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view)
+    if split in ("test", "validation") and judgements is None:
+        found.calibration.extend(calibrate_if_missing(embedder, found.vectors, found.rows, view))
     if out is not None:
         write_evaluation(found, out)
     return found
@@ -147,7 +151,7 @@ def compare(
         data: A folder, a manifest, a feature file, a set; None takes what the plan names.
         out: The comparison's folder.
         plan: A plan as a YAML file or a dictionary, or the folder of a comparison to continue.
-        preset: Instead of a plan: ``quick`` or ``papers``.
+        preset: Instead of a plan: ``quick``, ``objectives`` or ``papers``.
         seeds: Measured runs of each candidate.
         trials: Runs to search each candidate's settings; 0: no search.
         epochs: Epochs of every run.
@@ -198,10 +202,16 @@ def report(
     """
     folder, view = Path(model_name(run)), view_of(progress)
     page, drawn = (None if each is None else Path(each) for each in (out, figures))
-    from tophit.comparing.comparison import compare_report, is_comparison
+    from tophit.comparing.store import is_comparison
+    from tophit.training.run import Run
+
+    compares = is_comparison(folder)
+    if not compares:
+        Run.open(folder)  # before torch, whose import takes long
+    from tophit.comparing.comparison import compare_report
     from tophit.reporting.make import Written, make_report
 
-    if is_comparison(folder):
+    if compares:
         if against is not None or data is not None:
             raise UsageError(f"{folder} is a comparison: --against and --data are for the report of a run.")
         written, sentence = compare_report(folder, page, drawn, view)
@@ -226,6 +236,9 @@ def plan(
         **fields: What differs from the recipe ``head``.
 
     """
+    from tophit.data.folders import check_data
+
+    check_data(str(data))  # before torch, whose import takes long
     from tophit import advice
 
     return advice.plan(str(data), backbone, view=view_of(progress), fields=plain(fields))

@@ -94,6 +94,8 @@ def embed(
     from tophit.training.devices import choose_device
 
     view, embedder = view_of(progress), embedder_of(model).to(choose_device(device))
+    if part.left_out:
+        view.note(part.left_out)
     if out is None:
         from tophit.embedding.rows import embed_rows
 
@@ -143,6 +145,8 @@ def index(
     check_folder(out, "out")
     check_cache()
     part, view = images_for(str(data), model_name(model), split), view_of(progress)
+    if part.left_out:
+        view.note(part.left_out)
     from tophit.search.catalogue import build_catalogue
 
     embedder = embedder_of(model) if dim is None else embedder_of(model).shortened(dim)

@@ -8,6 +8,7 @@ from tophit.cli import (  # noqa: F401
     evaluation,
     export,
     items,
+    naming_commands,
     paper,
     report,
     search,

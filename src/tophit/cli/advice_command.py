@@ -22,6 +22,9 @@ def plan(
     """Say what the data are, what each choice would take on this machine, and what to choose, before any training."""
     import json
 
+    from tophit.data.folders import check_data
+
+    check_data(data)  # before torch, whose import takes long
     from tophit import advice
     from tophit.advice.planning import options_table
     from tophit.progress import TerminalView, View

@@ -19,7 +19,7 @@ def compare(
         str | None, typer.Argument(help="A plan (YAML), or the folder of a comparison to continue.")
     ] = None,
     preset: Annotated[
-        str | None, typer.Option("--preset", help="A plan that comes with Tophit: papers or quick.")
+        str | None, typer.Option("--preset", help="A plan that comes with Tophit: quick, objectives or papers.")
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="A manifest, a feature file, a folder, 'icons'.")] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The comparison's folder.")] = None,

@@ -50,6 +50,7 @@ def data_folder(
     _check_new(out, overwrite)
     manifest = manifest_from_folder(folder, test_share, seed)
     write_manifest(manifest, out)
+    _tell_left_out(manifest)
     console.print(f"{_size(manifest)}: {out}", highlight=False)
 
 
@@ -68,6 +69,7 @@ def data_query_gallery(
     _check_new(out, overwrite)
     manifest = manifest_from_query_gallery(query, gallery)
     write_manifest(manifest, out)
+    _tell_left_out(manifest)
     console.print(f"{_size(manifest)}: {out}", highlight=False)
 
 
@@ -83,6 +85,7 @@ def data_check(
     from tophit.progress import TerminalView
 
     manifest = open_data(data)
+    _tell_left_out(manifest)
     problems = check_manifest(manifest, TerminalView(errors).track("Checking"))
     if out is not None:
         write_problems(problems, out)
@@ -96,6 +99,11 @@ def data_check(
     console.print(f"{_size(manifest)}: " + ", ".join(f"{kind} {count}" for kind, count in counts.items()))
     if counts["unreadable"] or counts[TOO_FEW]:
         raise typer.Exit(1)
+
+
+def _tell_left_out(manifest: "Manifest") -> None:
+    if manifest.left_out:
+        errors.print(manifest.left_out, highlight=False, markup=False, soft_wrap=True)
 
 
 def _check_new(out: Path, overwrite: bool) -> None:

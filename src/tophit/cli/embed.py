@@ -49,6 +49,8 @@ def embed(
     from tophit.training.devices import choose_device
 
     view = TerminalView(console)
+    if part.left_out:
+        view.note(part.left_out)
     start = time.monotonic()
     found = embed_to_folder(
         load(run).to(choose_device(device)),

@@ -83,7 +83,6 @@ def evaluate(
     from tophit import api
     from tophit.files import check_folder
     from tophit.progress import TerminalView
-    from tophit.training.full_evaluation import as_json as to_json
     from tophit.training.run_data import evaluation_folder
 
     folder = out or evaluation_folder(model, data, split)
@@ -107,6 +106,8 @@ def evaluate(
     if folder is not None:
         errors.print(f"Written: {folder / 'evaluation.json'} and per_query.parquet", highlight=False, soft_wrap=True)
     if as_json:
+        from tophit.training.full_evaluation import as_json as to_json
+
         print(json.dumps(to_json(found), indent=2, ensure_ascii=False))
         return
     console.print(found.headline(), highlight=False)

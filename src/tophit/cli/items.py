@@ -30,12 +30,12 @@ def info(
     """Show what an index holds, how it is searched, and its versions."""
     import json
 
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
     from tophit.search.filters import parse_typed_filter
     from tophit.search.versions import read_versions
 
     known = read_versions(folder)
-    with open_catalogue(folder) as catalogue:
+    with open_to_search(folder) as catalogue:
         facts: dict[str, Any] = catalogue.index.stats()
         if where:
             facts["matching"] = catalogue.index.count(parse_typed_filter(where))
@@ -76,9 +76,9 @@ def delete(
     verbose: Verbose = False,
 ) -> None:
     """Remove items by their ids."""
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
 
-    with open_catalogue(folder, writable=True) as catalogue:
+    with open_to_search(folder, writable=True) as catalogue:
         console.print(f"{catalogue.index.delete(ids)} of {len(ids)} items were found and deleted.", highlight=False)
 
 
@@ -91,10 +91,10 @@ def duplicates(
 ) -> None:
     """Find groups of near-duplicates."""
     from tophit.progress import TerminalView
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
     from tophit.search.duplicates import near_duplicates, write_duplicates
 
-    with open_catalogue(folder) as catalogue:
+    with open_to_search(folder) as catalogue:
         groups = near_duplicates(catalogue.index, threshold, TerminalView(console).track("Comparing"))
     console.print(f"{sum(map(len, groups))} items in {len(groups)} groups of near-duplicates.", highlight=False)
     if out is not None:
@@ -110,9 +110,9 @@ def duplicates(
 @items_app.command("compact", epilog="Example: tophit items compact mine.index")
 def compact(folder: Folder, verbose: Verbose = False) -> None:
     """Merge what was written since the last compaction, and tune the search again."""
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
 
-    with open_catalogue(folder, writable=True) as catalogue:
+    with open_to_search(folder, writable=True) as catalogue:
         catalogue.index.compact()
         console.print(f"{len(catalogue.index)} items compacted.", highlight=False)
 

@@ -1,6 +1,8 @@
 """The commands index and search."""
 
+import json
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,15 +97,21 @@ def index(
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)
         view.note(f"{written} vectors written.")
     else:
+        if part.left_out:
+            view.note(part.left_out)
         embedder = load(run) if dim is None else load(run).shortened(dim)
         catalogue, bad = build_catalogue(embedder, part.rows, out, view.track("Embedding"), options=options)
         for row, reason in bad.items():
             view.note(f"Skipped row {part.number(row)}: {reason}")
     with catalogue:
         command = f"tophit search {shlex.quote(str(out))} IMAGE"
+        if catalogue.embedder.takes_words:
+            command += " or --text WORDS"
         console.print(
             f"{len(catalogue.index)} images are in {out}. Search it with: {command}", highlight=False, soft_wrap=True
         )
+        for sentence in catalogue.calibration.sentences() if catalogue.calibration is not None else ():
+            console.print(sentence, highlight=False)
         stats = catalogue.index.stats()
         if stats.get("recall@10", 1) < 1:
             console.print(f"Kind of index: {stats['kind']}; recall@10 measured: {stats['recall@10']:.3f}")
@@ -113,7 +121,10 @@ def index(
     epilog="Examples: tophit search mine.index query.png --k 10 --sheet out.png · "
     "tophit search mine.index photo.jpg --box 40,20,300,280 --where label=cat --where 'price<10' · "
     "tophit search mine.index --like a.png --like b.png --unlike c.png · "
-    "tophit search mine.index query.png --rerank k-reciprocal"
+    "tophit search mine.index query.png --rerank k-reciprocal · "
+    "tophit search mine.index query.png --group-by sku --csv · "
+    "tophit search mine.index query.png --min-chance 0.5 · "
+    "tophit search clip.index --text 'red mug with a handle'"
 )
 def search(
     folder: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
@@ -128,60 +139,127 @@ def search(
     unlike: Annotated[
         list[str] | None, typer.Option("--unlike", help="Less like this: an id or an image (repeatable).")
     ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Search by words, alone or mixed with images; for CLIP and SigLIP.")
+    ] = None,
+    text_weight: Annotated[
+        float, typer.Option("--text-weight", min=0, max=1, help="How much words weigh beside images.")
+    ] = 0.5,
     together: Annotated[bool, typer.Option("--together", help="All images and ids as one query.")] = False,
     where: WhereOption = None,
     rerank: Annotated[
         list[str] | None,
         typer.Option("--rerank", help="alpha-qe or k-reciprocal, with settings as in alpha-qe:alpha=2 (repeatable)."),
     ] = None,
+    group_by: Annotated[
+        str | None,
+        typer.Option("--group-by", metavar="COLUMN", help="One result for each value of a column, the best item."),
+    ] = None,
+    others: Annotated[bool, typer.Option("--others", help="With --group-by: also the rest of each group.")] = False,
+    min_chance: Annotated[
+        float | None, typer.Option("--min-chance", help="Leave out results that are less likely to be right, as 0.5.")
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            "--precision", help="End the list where the expected share of right results falls below, as 0.95."
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("--k", min=1, help="How many results.")] = 10,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead of a table.")] = False,
     sheet: Annotated[Path | None, typer.Option("--sheet", help="Also draw the results into this PNG.")] = None,
     verbose: Verbose = False,
 ) -> None:
-    """Find the indexed images nearest to images, items or examples: rank, score, label, path."""
+    """Find the indexed images nearest to images, items or examples: rank, score, chance, label, path."""
     from tophit.reranking import parse_reranking
-    from tophit.search.catalogue import open_catalogue
+    from tophit.search.catalogue import open_to_search
+    from tophit.search.chances import LeastChance
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
+    from tophit.search.result_rows import results_as_json, write_results_csv
 
+    if as_json and as_csv:
+        raise UsageError("Choose one of --json and --csv.")
+    if others and group_by is None:
+        raise UsageError("--others shows the rest of each group: add --group-by COLUMN.")
     images, names = queries or [], ids or []
     crop = None if box is None else _box(box)
     conditions, steps = parse_typed_filter(where or []), [parse_reranking(text) for text in rerank or []]
     if (like or unlike) and (images or names) and not together:
         raise UsageError("To search by images or --id and by --like or --unlike as one query, add --together.")
-    with open_catalogue(folder) as catalogue:
+    wording = Wording("--", "images, --id, --text", "one image and no --id")
+    if not (images or names or like or unlike or text):
+        Query().check(wording, bool)  # says what is missing before the index is opened
+    with open_to_search(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
         query = Query(
-            [*images, *map(ItemId, names)], liked, unliked, crop, together, k=k, where=conditions, rerank=steps
+            [*images, *map(ItemId, names)],
+            liked,
+            unliked,
+            crop,
+            together,
+            k=k,
+            where=conditions,
+            rerank=steps,
+            group_by=group_by,
+            least=LeastChance(min_chance, precision),
+            text=text,
+            text_weight=text_weight,
         )
-        found = catalogue.answer(query, Wording("--", "images, --id", "one image and no --id"))
+        found = catalogue.answer(query, wording)
         if conditions and not any(found) and not catalogue.index.count(conditions):
             from tophit.search.field_values import why_nothing
 
             errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     if query.is_combined:
-        wanted = [*map(str, images), *names, *(like or ())]
+        wanted = [*map(str, images), *names, *(like or ()), *([text] if text is not None else ())]
         titles = [f"like {', '.join(wanted)}" + (f", unlike {', '.join(unlike)}" if unlike else "")]
         pictures = [next((each for each in (*images, *liked) if isinstance(each, Path)), None)]
     else:
         titles = [*(f"{image} ({_box_text(crop)})" if crop else str(image) for image in images), *names]
         pictures = [*images, *(None for _ in names)]
+        if text is not None and not titles:
+            titles, pictures = [text], [None]
+        elif text is not None:
+            titles = [f"{title} and {text}" for title in titles]
     if as_json:
-        _print_as_json(titles, found)
+        print(json.dumps(results_as_json(titles, found, others), indent=2, ensure_ascii=False))
+    elif as_csv:
+        write_results_csv(titles, found, sys.stdout, others)
     else:
         for title, hits in zip(titles, found, strict=True):
-            console.print(hits_table(title, hits))
+            if getattr(hits, "nothing", None) is None:
+                console.print(hits_table(title, hits, group_by, others))
+    for title, hits in zip(titles, found, strict=True):
+        if not as_json and (nothing := getattr(hits, "nothing", None)) is not None:
+            told = errors if as_csv else console
+            told.print(f"{title}: {nothing.reason}", highlight=False, markup=False, soft_wrap=True)
+        if (early := getattr(hits, "stopped_at", None)) is not None:
+            errors.print(
+                f"{title}: only {len(hits)} groups among the nearest {early:,} items; there may be more farther away.",
+                highlight=False,
+                markup=False,
+                soft_wrap=True,
+            )
     if sheet is not None:
         _draw(titles, pictures, found, sheet)
 
 
-def hits_table(title: str, hits: Any) -> Table:
-    """Return a table of results: rank, score, label, path."""
-    table = Table("rank", "score", "label", Column("path", overflow="fold"), title=escape(title))
+def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: bool = False) -> Table:
+    """Return a table of results: rank, score, label, path; with groups, their value and how many others they have."""
+    grouped = [] if group_by is None else [escape(group_by), Column("others", justify="right")]
+    told = ["chance"] if any(hit.chance is not None for hit in hits) else []
+    table = Table("rank", "score", *told, "label", *grouped, Column("path", overflow="fold"), title=escape(title))
     for hit in hits:
-        path, label = hit.metadata.get("path", hit.id), hit.metadata.get("label", "")
-        table.add_row(str(hit.rank), f"{hit.score:.4f}", escape(str(label)), escape(str(path)))
+        for one in (hit, *hit.others) if with_others else (hit,):
+            group = [] if group_by is None else [escape(str(one.metadata.get(group_by, ""))), str(len(hit.others))]
+            if one is not hit:
+                group = ["", ""]
+            path, label = str(one.metadata.get("path", one.id)), one.metadata.get("label", "")
+            rank = str(hit.rank) if one is hit else ""
+            chance = [""] if one.chance is None else [f"{one.chance:.0%}"]
+            table.add_row(rank, f"{one.score:.4f}", *(chance if told else []), escape(str(label)), *group, escape(path))
     return table
 
 
@@ -197,16 +275,6 @@ def _box_text(box: tuple[float, float, float, float]) -> str:
     return ",".join(f"{value:g}" for value in box)
 
 
-def _print_as_json(titles: Sequence[str], found: "Sequence[Sequence[Hit]]") -> None:
-    import json
-
-    answers = [
-        {"query": title, "results": [{"rank": h.rank, "score": h.score, "id": h.id, **h.metadata} for h in hits]}
-        for title, hits in zip(titles, found, strict=True)
-    ]
-    print(json.dumps(answers, indent=2, ensure_ascii=False))
-
-
 def _draw(
     titles: Sequence[str], pictures: Sequence[Path | None], found: "Sequence[Sequence[Hit]]", sheet: Path
 ) -> None:
@@ -215,10 +283,14 @@ def _draw(
     rows = [
         (
             SheetCell(picture or Path(hits[0].metadata["path"]), Path(title).name),
-            [SheetCell(Path(hit.metadata["path"]), f"{hit.metadata['label']}\n{hit.score:.3f}") for hit in hits],
+            [
+                SheetCell(Path(hit.metadata["path"]), f"{hit.metadata.get('label', '')}\n{hit.score:.3f}")
+                for hit in hits
+            ],
         )
         for title, picture, hits in zip(titles, pictures, found, strict=True)
         if hits
     ]
-    contact_sheet(rows, sheet)
+    if note := contact_sheet(rows, sheet):
+        errors.print(note, highlight=False, markup=False, soft_wrap=True)
     errors.print(f"Results drawn into {sheet}", highlight=False, soft_wrap=True)

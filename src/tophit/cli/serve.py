@@ -50,6 +50,11 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Serve an index over HTTP, with a page to search it in a browser."""
+    from tophit.search.versions import read_versions
+
+    for index in (folder, against):
+        if index is not None:
+            read_versions(index)  # before torch, whose import takes long
     from tophit.serve import start_server
     from tophit.serve.config import Limits, ServeConfig
     from tophit.serve.security import make_access

@@ -25,6 +25,8 @@ _ORDER = [
     "embed",
     "index",
     "search",
+    "calibrate",
+    "name",
     "items",
     "serve",
     "export",

@@ -83,7 +83,7 @@ def train(
     if resume is not None:
         from tophit.training import Run
 
-        if Run(resume).result() is not None:
+        if Run.open(resume).result() is not None:
             view.note(f"The run in {resume} is finished; here are its results.")
         result = api.resume(resume, progress=view)
     else:

@@ -95,11 +95,6 @@ def keep_winner(plan: Plan, store: Store, found: Comparison) -> None:
     write_text(store.winner_path, recipe.model_copy(update={"evaluation": usual}).to_yaml())
 
 
-def is_comparison(folder: str | Path) -> bool:
-    """Say whether a folder is that of a comparison and not of a run."""
-    return Store(Path(folder)).plan_path.is_file()
-
-
 def compare_report(
     folder: str | Path, out: Path | None = None, figures: Path | None = None, view: View | None = None
 ) -> tuple[Path, str]:

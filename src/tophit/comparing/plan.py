@@ -18,7 +18,7 @@ _OF_EVERY_RUN = {
     "log": [],
     "checkpoint": {"keep": 1},
     # Candidates are compared as trained: a kept backbone would look like a tie.
-    "evaluation": {"before": False, "keep": "trained", "per_query": True},
+    "evaluation": {"before": False, "keep": "trained", "per_query": True, "calibrate": False},
 }
 _SEARCH_SEED = 1_000_003  # never the seed of a measured run, so settings are not tuned on a measured run's split
 _PRESETS = files("tophit.comparing") / "shipped"

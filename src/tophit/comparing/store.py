@@ -136,3 +136,8 @@ def _check_continues(old: Plan, new: Plan, folder: Path) -> None:
         before, after = old.candidates[name], new.candidates[name]
         if (before.recipe, before.change, before.search) != (after.recipe, after.change, after.search):
             raise UsageError(f"{folder} contains a comparison with another candidate '{name}'; name another folder.")
+
+
+def is_comparison(folder: str | Path) -> bool:
+    """Say whether a folder is that of a comparison and not of a run."""
+    return Store(Path(folder)).plan_path.is_file()

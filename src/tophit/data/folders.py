@@ -1,5 +1,6 @@
 """Manifests from folders of images, and from any data that a recipe names."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -8,10 +9,12 @@ from tophit.data.levels import with_levels
 from tophit.data.manifest import SPLITS, ImageRow, Manifest, read_manifest
 from tophit.data.splits import split_classes
 from tophit.errors import TophitError, UsageError
+from tophit.images.formats import needed_for, readable_suffixes
 from tophit.registry import names
 
 SETS_AND_FOLDER = "such as cub200:CUB_200_2011"
-IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+_KINDS = 6  # of files left out, that are told by name
+_OUTSIDE, _OUTSIDE_ONE = "images outside class folders", "image outside class folders"
 
 
 def open_data(
@@ -95,10 +98,13 @@ def open_images(name: str) -> Manifest:
     path = Path(name).expanduser()
     if name == "icons" or not path.is_dir():
         return open_data(name)
-    found = image_files(path)
+    left_out = Counter[str]()
+    found = image_files(path, left_out)
+    told = _left_out(path, left_out)
     if not found:
-        raise TophitError(f"{path} has no images ({', '.join(sorted(IMAGE_SUFFIXES))}).")
-    return Manifest(tuple(ImageRow(p, "" if p.parent == path else p.parent.name) for p in found), str(path))
+        raise TophitError(f"{path} has no images ({', '.join(sorted(readable_suffixes()))}). {told}".rstrip())
+    rows = tuple(ImageRow(p, "" if p.parent == path else p.parent.name) for p in found)
+    return Manifest(rows, str(path), left_out=told)
 
 
 def part_of(manifest: Manifest, split: str) -> Manifest:
@@ -119,37 +125,83 @@ def manifest_from_folder(folder: str | Path, test_share: float = 0.5, seed: int 
     """
     folder = _existing(folder)
     names = {child.name for child in folder.iterdir() if child.is_dir()}
+    left_out = Counter[str]()
     if names and names <= {"train", "validation", "test"}:
-        rows = [ImageRow(path, label, split) for split in sorted(names) for path, label in class_images(folder / split)]
+        _loose_files(folder, left_out)
+        rows = [
+            ImageRow(path, label, split)
+            for split in sorted(names)
+            for path, label in class_images(folder / split, left_out)
+        ]
     elif names == {"query", "gallery"}:
         return manifest_from_query_gallery(folder / "query", folder / "gallery")
     else:
-        found = list(class_images(folder))
+        found = list(class_images(folder, left_out))
         splits = split_classes([label for _, label in found], test_share, seed)
         rows = [ImageRow(path, label, splits[label]) for path, label in found]
-    return _manifest(rows, folder)
+    return _manifest(rows, folder, left_out)
 
 
 def manifest_from_query_gallery(query: str | Path, gallery: str | Path) -> Manifest:
     """Build a test manifest from two folders of class folders: what is searched for, and what is searched."""
     query, gallery = _existing(query), _existing(gallery)
-    rows = [ImageRow(path, label, "test", "query") for path, label in class_images(query)]
-    rows += [ImageRow(path, label, "test", "gallery") for path, label in class_images(gallery)]
-    return _manifest(rows, query.parent)
+    left_out = Counter[str]()
+    rows = [ImageRow(path, label, "test", "query") for path, label in class_images(query, left_out)]
+    rows += [ImageRow(path, label, "test", "gallery") for path, label in class_images(gallery, left_out)]
+    return _manifest(rows, query.parent, left_out)
 
 
-def class_images(folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield every image below each class folder with the class folder's name, sorted by path."""
+def class_images(folder: Path, left_out: Counter[str]) -> Iterator[tuple[Path, str]]:
+    """Yield every image below each class folder with the class folder's name, sorted by path.
+
+    ``left_out`` counts other files by their kind.
+    """
+    _loose_files(folder, left_out)
     for child in sorted(folder.iterdir()):
         if child.is_dir() and not child.name.startswith("."):
-            for path in image_files(child):
+            for path in image_files(child, left_out):
                 yield path, child.name
 
 
-def image_files(folder: str | Path) -> list[Path]:
-    """Return the files below a folder with an image suffix, sorted."""
-    found = (path for path in Path(folder).rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
-    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+def image_files(folder: str | Path, left_out: Counter[str]) -> list[Path]:
+    """Return the files below a folder with an image suffix, sorted; ``left_out`` counts others by their suffix.
+
+    Hidden files, whose names begin with a dot, are passed over.
+    """
+    readable, found = readable_suffixes(), list[Path]()
+    for path in Path(folder).rglob("*"):
+        if path.name.startswith(".") or not path.is_file():
+            continue
+        if path.suffix.lower() in readable:
+            found.append(path)
+        else:
+            left_out[path.suffix.lower()] += 1
+    return sorted(found)
+
+
+def _loose_files(folder: Path, left_out: Counter[str]) -> None:
+    """Count the files directly in a folder of class folders."""
+    readable = readable_suffixes()
+    for path in folder.iterdir():
+        if path.is_file() and not path.name.startswith("."):
+            left_out[_OUTSIDE if path.suffix.lower() in readable else path.suffix.lower()] += 1
+
+
+def _left_out(folder: Path, left_out: Counter[str]) -> str:
+    """Return a sentence on the files that a scan left out, by count and kind; empty if there are none.
+
+    >>> _left_out(Path("photos"), Counter({".txt": 3, "": 1}))
+    'Left out of photos: 3 .txt, 1 without an ending.'
+    """
+    if not left_out:
+        return ""
+    told: list[str] = []
+    for kind, count in left_out.most_common(_KINDS):
+        needed = needed_for(kind)
+        name = _OUTSIDE_ONE if kind == _OUTSIDE and count == 1 else kind or "without an ending"
+        told.append(f"{count:,} {name}" + (f" (install {needed})" if needed else ""))
+    rest = sum(left_out.values()) - sum(count for _, count in left_out.most_common(_KINDS))
+    return f"Left out of {folder}: {', '.join(told)}{f', {rest:,} of other kinds' if rest else ''}."
 
 
 def _existing(folder: str | Path) -> Path:
@@ -159,10 +211,10 @@ def _existing(folder: str | Path) -> Path:
     return folder
 
 
-def _manifest(rows: list[ImageRow], folder: Path) -> Manifest:
+def _manifest(rows: list[ImageRow], folder: Path, left_out: Counter[str]) -> Manifest:
+    told = _left_out(folder, left_out)
     if not rows:
-        raise TophitError(
-            f"{folder} has no class folders with images; expected {folder}/CLASS/NAME.jpg "
-            f"(or {', '.join(sorted(IMAGE_SUFFIXES - {'.jpg'}))})."
-        )
-    return Manifest(tuple(rows), str(folder))
+        others = ", ".join(sorted(readable_suffixes() - {".jpg"}))
+        sentence = f"{folder} has no class folders with images; expected {folder}/CLASS/NAME.jpg (or {others}). {told}"
+        raise TophitError(sentence.rstrip())
+    return Manifest(tuple(rows), str(folder), left_out=told)

@@ -8,7 +8,7 @@ and is kept as it is.
 import csv
 import difflib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +61,13 @@ class Manifest:
     """A list of image rows; ``source`` is where it came from, for messages.
 
     A part of a manifest keeps in ``numbers`` the row numbers (from 1) that its rows have in the whole manifest.
+    ``left_out`` is a sentence on the files of a folder that are no rows, by count and kind; empty if there are none.
     """
 
     rows: tuple[ImageRow, ...]
     source: str = "manifest"
     numbers: tuple[int, ...] | None = None
+    left_out: str = ""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -86,7 +88,8 @@ class Manifest:
     def where(self, split: str) -> "Manifest":
         """Return the rows of one split."""
         chosen = [i for i, row in enumerate(self.rows) if row.split == split]
-        return Manifest(tuple(self.rows[i] for i in chosen), self.source, tuple(self.number(i) for i in chosen))
+        rows, numbers = tuple(self.rows[i] for i in chosen), tuple(self.number(i) for i in chosen)
+        return replace(self, rows=rows, numbers=numbers)
 
     def number(self, index: int) -> int:
         """Return the number, from 1, that a row has in the whole manifest."""

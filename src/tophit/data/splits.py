@@ -54,7 +54,7 @@ def hold_out_validation(
         replace(row, split="validation") if units.get(number) in held_out else row
         for number, row in enumerate(manifest)
     )
-    return Manifest(tuple(rows), manifest.source)
+    return replace(manifest, rows=tuple(rows), numbers=None)
 
 
 def _units(manifest: Manifest) -> dict[int, str]:
@@ -95,7 +95,7 @@ def merge_classes(manifest: Manifest, size: int) -> Manifest:
     groups = [names[i : i + size] for i in range(0, len(names), size)]
     merged = {name: " + ".join(group) for group in groups for name in group}
     rows = (replace(row, label=merged[row.label]) for row in manifest)
-    return Manifest(tuple(rows), manifest.source, manifest.numbers)
+    return replace(manifest, rows=tuple(rows))
 
 
 def _how_many(classes: int, share: float) -> int:

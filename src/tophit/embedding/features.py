@@ -55,7 +55,7 @@ def cached_features(
             store.write(fresh)
             known.update(fresh)
     good = [i for i in range(len(rows)) if i not in bad]
-    shape = (0, embedder.backbone.channels)
+    shape = (0, embedder.channels)
     values = np.stack([known[keys[i]] for i in good]) if good else np.empty(shape, np.float32)
     return Features(values, good, bad)
 

@@ -173,7 +173,7 @@ def _embed(
             bad |= one.bad
             features |= dict(zip(one.rows, one.values, strict=True))
         good = sorted(features)
-        values = np.stack([features[row] for row in good]) if good else np.empty((0, embedder.backbone.channels))
+        values = np.stack([features[row] for row in good]) if good else np.empty((0, embedder.channels))
         yield number, embedder.embed_arrays(values.astype(np.float32, copy=False)), good, bad
     next(computed, None)  # lets the progress bar finish
 

@@ -8,6 +8,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from tophit.errors import TophitError
 from tophit.files import check_plain_file
+from tophit.images.formats import has_heif, why_unknown
 
 MAX_PIXELS = 178_956_970  # Pillow's own limit; a larger picture is an attack or a mistake
 _SIXTEEN_BIT_TO_EIGHT = 1 / 257
@@ -36,12 +37,13 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # decompression bombs are checked here; odd EXIF does not change pixels
             check_plain_file(path)
+            has_heif()  # lets Pillow open it
             with Image.open(path) as image:
                 return _read_open_image(image, box, least_side)
     except FileNotFoundError:
         raise BadImage(f"{path}: no such file") from None
     except UnidentifiedImageError:
-        raise BadImage(f"{path}: not an image in a known format") from None
+        raise BadImage(f"{path}: {_why_unknown(path)}") from None
     except BadImage as error:
         raise BadImage(f"{path}: {error}") from None
     except TophitError as error:
@@ -105,12 +107,18 @@ def picture_size(path: str | Path) -> tuple[int, int]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             check_plain_file(path)
+            has_heif()
             with Image.open(path) as image:
                 return _upright_size(image)
     except TophitError as error:
         raise BadImage(str(error)) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadImage(f"{path}: can't be decoded ({error})") from error
+
+
+def _why_unknown(path: Path) -> str:
+    with path.open("rb") as file:
+        return why_unknown(file.read(16)) or "not an image in a known format"
 
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:

@@ -24,6 +24,7 @@ from tophit.losses.roadmap import RoadmapLoss
 from tophit.losses.smooth_ap import SmoothAPLoss
 from tophit.losses.soft_triple import SoftTripleLoss
 from tophit.losses.suprank import SupRankLoss
+from tophit.losses.text_alignment import TextAlignedLoss
 from tophit.losses.threshold_consistency import ThresholdConsistentLoss
 from tophit.losses.topk_precision import TopKPrecisionLoss
 
@@ -49,6 +50,7 @@ __all__ = [
     "SmoothAPLoss",
     "SoftTripleLoss",
     "SupRankLoss",
+    "TextAlignedLoss",
     "ThresholdConsistentLoss",
     "TopKPrecisionLoss",
     "TripletLoss",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,6 +14,9 @@ from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.weights import PublishedFile, State, read_weights
 from tophit.registry import find, is_known, names, register
+
+if TYPE_CHECKING:
+    from tophit.models.text_tower import TextTower
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # What a name meant in earlier versions: a weight that only that network has, and the network's name now.
@@ -33,7 +36,8 @@ class Backbone(nn.Module):
     """A network from images (N, 3, H, W) to a feature map (N, ``channels``, h, w) or to tokens (N, T, ``channels``).
 
     The first ``prefix_tokens`` of its tokens have no position in the picture; with ``has_cls`` the very first is
-    the class token. ``config`` holds what is needed, besides its name, to build it again.
+    the class token. ``config`` holds what is needed, besides its name, to build it again. ``joint_channels`` is the
+    length of vectors in the space that a text tower shares; None without one.
 
     A subclass defines ``stages``, whose composition is the forward pass, or only ``forward``: then it is one stage,
     and can be trained as a whole or not at all.
@@ -42,7 +46,12 @@ class Backbone(nn.Module):
     channels: int
     prefix_tokens: int = 0
     has_cls: bool = False
+    joint_channels: int | None = None
     config: dict[str, Any] | None = None
+
+    def joint(self, x: torch.Tensor) -> torch.Tensor:
+        """Map the output to unit vectors (N, ``joint_channels``) in the space that a text tower shares."""
+        raise NotImplementedError(f"{type(self).__name__} has no text tower")
 
     def stages(self) -> list[Stage]:
         """Return the forward pass as steps, the first one first. Training can freeze any number of first ones.
@@ -71,6 +80,8 @@ class BackboneSpec:
     preprocessing: Preprocessing
     pretrained: Callable[[], State] | None
     from_file: Callable[[State], State] = dict
+    text: "Callable[[], TextTower] | None" = None
+    """Gives the text tower that belongs to the trained weights."""
 
 
 def register_backbone(

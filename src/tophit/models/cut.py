@@ -108,6 +108,7 @@ class Trunk(nn.Module):
         self.architecture["stages"] = count
         self.preprocessing = embedder.preprocessing
         self.device = embedder.device
+        self.channels = embedder.backbone.channels
 
     def pool(self, x: torch.Tensor) -> torch.Tensor:
         """Return the activations as they are."""

@@ -4,8 +4,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -22,8 +24,10 @@ from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
 from tophit.models.description import check_network_free, check_size, read_description, without_hub
-from tophit.models.pooling import as_map, build_pooling
+from tophit.models.pooling import JOINT, as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
+from tophit.models.text_tower import BACKBONES, TextTower, check_texts, copy_tower, is_tower, no_words
+from tophit.models.text_tower import FOLDER as TEXT_FOLDER
 from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
@@ -63,18 +67,39 @@ class Embedder(nn.Module):
                 f"embedder.pooling: cls needs a class token, which '{full['backbone']}' does not have; use average."
             )
         self.backbone = backbone
-        self.pooling = build_pooling(full["pooling"], full["p"], full["learn_p"], full["levels"])
-        self.head = _build_head(backbone.channels, full["dim"], full["layer_norm"])
         self.architecture = architecture
+        joint = full["pooling"] == JOINT  # the backbone's own
+        self.pooling = (
+            nn.Identity() if joint else build_pooling(full["pooling"], full["p"], full["learn_p"], full["levels"])
+        )
+        self.head = _build_head(features_length(backbone, full["pooling"]), full["dim"], full["layer_norm"])
         self.preprocessing = preprocessing
         self.trained: Trained = trained
         self.folder: Path | None = None  # where it was loaded from
+        self.find_text: Callable[[], TextTower] | None = None  # where the text tower comes from, once it is needed
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # twice as fast as the default on CPUs
 
     @property
     def dim(self) -> int:
         """The length of the vectors."""
-        return self.architecture["dim"] or self.backbone.channels
+        return self.architecture["dim"] or self.channels
+
+    @property
+    def channels(self) -> int:
+        """The length of pooled features."""
+        return features_length(self.backbone, self.architecture["pooling"])
+
+    @property
+    def takes_words(self) -> bool:
+        """Whether words can be embedded too: its backbone's text tower is known, and images are in its space."""
+        return self.find_text is not None
+
+    @cached_property
+    def text(self) -> "TextTower":
+        """The text tower, loaded when it is first needed."""
+        if self.find_text is None:
+            raise no_words(self.architecture)
+        return self.find_text()
 
     @property
     def device(self) -> torch.device:
@@ -87,6 +112,8 @@ class Embedder(nn.Module):
 
     def pool(self, x: torch.Tensor) -> torch.Tensor:
         """Map the backbone's feature map or tokens to pooled features (N, channels)."""
+        if self.architecture["pooling"] == JOINT:
+            return self.backbone.joint(x)
         if self.architecture["pooling"] != "cls":
             x = as_map(x, self.backbone.prefix_tokens)
         return self.pooling(x)
@@ -126,6 +153,15 @@ class Embedder(nn.Module):
             vectors.append(self.embed_arrays(batch.values))
         return np.concatenate(vectors)
 
+    def encode_text(self, texts: str | Sequence[str]) -> np.ndarray:
+        """Return unit vectors (N, dim), float32, of texts, in the space of the images.
+
+        The head, if there is one, is applied to texts as to images. It needs a backbone with a text tower
+        (``takes_words``).
+        """
+        found = check_texts(texts)
+        return self.embed_arrays(self.text.features(found).numpy()) if found else np.empty((0, self.dim), np.float32)
+
     @torch.inference_mode()
     def embed_arrays(self, features: np.ndarray) -> np.ndarray:
         """Map pooled features (N, channels) to unit vectors (N, dim), as arrays."""
@@ -156,7 +192,21 @@ class Embedder(nn.Module):
                 save_file(state, temporary)
             except SafetensorError as error:
                 raise _system_error(error) from error
+        self._save_text(folder / TEXT_FOLDER)
         write_json(folder / _DESCRIPTION, self.describe())
+
+    def _save_text(self, folder: Path) -> None:
+        """Save the text tower, if there is one; of a loaded embedder its files are copied."""
+        if self.find_text is None:
+            return
+        kept = None if self.folder is None else self.folder / TEXT_FOLDER
+        if kept is not None and is_tower(kept):
+            copy_tower(kept, folder)
+            return
+        try:
+            self.text.save(folder)
+        except TophitError as error:  # images alone are worth saving
+            warnings.warn(f"Saved without its text tower, so it will take no words: {error}", stacklevel=3)
 
     def shortened(self, dim: int) -> "Embedder":
         """Return an embedder of the first ``dim`` numbers of each vector, normalised again; the rest is shared.
@@ -171,7 +221,7 @@ class Embedder(nn.Module):
         if not 1 <= dim <= self.dim:
             raise UsageError(f"The vectors have {self.dim} numbers; a shorter one has 1 to {self.dim}, not {dim}.")
         made = Embedder(self.backbone, {**self.architecture, "dim": dim}, self.preprocessing, self.trained)
-        made.pooling = self.pooling
+        made.pooling, made.find_text = self.pooling, None if self.find_text is None else lambda: self.text
         own, whole = made.head.state_dict(), self.head.state_dict()
         made.head.load_state_dict({name: whole[name][: len(value)] for name, value in own.items()})
         return made.to(self.device).eval()
@@ -236,8 +286,8 @@ def build_embedder(
 ) -> Embedder:
     """Build an embedder; the head's weights are random, from torch's seed.
 
-    ``size`` and ``crop`` default to the backbone's. ``pooling=None`` means the class token if there is one, else the
-    average.
+    ``size`` and ``crop`` default to the backbone's. ``pooling=None`` means the space of the text tower if there is one,
+    else the class token if there is one, else the average.
     """
     spec = backbone_spec(backbone)
     preprocessing = spec.preprocessing if squash is None else replace(spec.preprocessing, squash=squash)
@@ -246,11 +296,22 @@ def build_embedder(
     if crop is not None:
         preprocessing = replace(preprocessing, crop=crop)
     network = build_backbone(backbone, weights, spec)
-    pooling = pooling or ("cls" if network.has_cls else "average")
+    pooling = pooling or (JOINT if network.joint_channels else "cls" if network.has_cls else "average")
     added = {"learn_p": learn_p, "levels": levels, "layer_norm": layer_norm, "config": network.config}
     architecture = {"backbone": backbone, "pooling": pooling, "p": p, "dim": dim}
     architecture |= {name: value for name, value in added.items() if value != _ADDED[name]}
-    return Embedder(network, architecture, preprocessing)
+    made = Embedder(network, architecture, preprocessing)
+    made.find_text = spec.text if pooling == JOINT and weights == "pretrained" else None
+    return made
+
+
+def features_length(backbone: Backbone, pooling: str) -> int:
+    """Return the length of a backbone's features after pooling."""
+    if pooling != JOINT:
+        return backbone.channels
+    if backbone.joint_channels is None:
+        raise UsageError(f"embedder.pooling: joint needs a backbone with a text tower: {BACKBONES}.")
+    return backbone.joint_channels
 
 
 def load(name: str | Path) -> Embedder:
@@ -311,10 +372,13 @@ def _load_folder(folder: Path) -> Embedder:
         name = renamed(architecture["backbone"], lambda: _backbone_weights(state))
         backbone = _saved_backbone(name, architecture["config"], state)
         with torch.device("meta"):
-            check_size(_build_head(backbone.channels, architecture["dim"], architecture["layer_norm"]), state)
+            channels = features_length(backbone, architecture["pooling"])
+            check_size(_build_head(channels, architecture["dim"], architecture["layer_norm"]), state)
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
         embedder.folder = folder
+        if architecture["pooling"] == JOINT and is_tower(folder / TEXT_FOLDER):
+            embedder.find_text = lambda: TextTower.load(folder / TEXT_FOLDER)
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{folder / _DESCRIPTION} does not describe an embedder: {error!r}.") from error
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from tophit.errors import UsageError
 from tophit.images.preprocessing import Preprocessing
@@ -26,6 +27,7 @@ from tophit.models.backbones import (
     register_backbone,
     unreachable,
 )
+from tophit.models.text_tower import FAMILIES, TextTower
 from tophit.models.weights import State, offline
 
 _BLOCKS = ("layer", "layers", "stages")  # the names of lists of blocks
@@ -34,13 +36,16 @@ _CLASS_TOKENS = ("cls_token", "class_embedding", "class_token")
 
 
 class HFBackbone(Backbone):
-    """A vision model of transformers, without its own pooling."""
+    """A vision model of transformers, without its own pooling.
 
-    def __init__(self, model: Any) -> None:
+    ``both`` is the configuration of a model with a text tower; ``joint`` is then that model's own pooling.
+    """
+
+    def __init__(self, model: Any, both: Any = None) -> None:
         super().__init__()
         self.model = model
         config = model.config
-        self.config = json.loads(config.to_json_string(use_diff=False))
+        self.config = json.loads((both or config).to_json_string(use_diff=False))
         sizes = getattr(config, "hidden_sizes", None)
         self.channels = sizes[-1] if sizes else config.hidden_size
         names = [name.rsplit(".", 1)[-1] for name, _ in model.named_parameters()]
@@ -49,6 +54,18 @@ class HFBackbone(Backbone):
         self.prefix_tokens = int(self.has_cls) + further
         self.side = config.image_size if isinstance(getattr(config, "image_size", None), int) else None
         self.interpolates = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+
+        self.projection: nn.Module | None = None
+        if both is not None and both.model_type == "clip":
+            self.joint_channels = int(both.projection_dim)
+            self.projection = nn.Linear(self.channels, self.joint_channels, bias=False)
+        elif both is not None and hasattr(model, "head"):
+            self.joint_channels = self.channels
+
+    def joint(self, x: torch.Tensor) -> torch.Tensor:
+        """Map tokens (N, T, channels) to unit vectors (N, joint_channels): the model's own features of images."""
+        pooled = self.model.head(x) if self.projection is None else self.projection(self.model.post_layernorm(x[:, 0]))
+        return functional.normalize(pooled, dim=1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map images to tokens (N, T, channels) or a feature map (N, channels, h, w)."""
@@ -114,16 +131,25 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         settings = getattr(found, "vision_config", found)
         preprocessing = _preprocessing(name, settings, transformers)
     else:
-        settings = transformers.AutoConfig.for_model(**config)
+        found = transformers.AutoConfig.for_model(**config)
+        settings = getattr(found, "vision_config", found)
         advice = "the embedder's own weights are used."
+    if found.model_type == "siglip2":
+        raise UsageError(
+            f"'{full_name}' is a SigLIP 2 of free shapes (NaFlex), which takes patches instead of images; use one of a "
+            "fixed resolution, such as hf/google/siglip2-base-patch16-224."
+        )
+    both = found if found.model_type in FAMILIES and settings is not found else None
 
     def build() -> Backbone:
         model = transformers.AutoModel.from_config(settings)
         if "pixel_values" not in inspect.signature(model.forward).parameters:
             raise UsageError(f"'{full_name}' is not a vision model: it takes no images.")
-        return HFBackbone(model)
+        return HFBackbone(model, both)
 
     def pretrained() -> State:
+        if both is not None:
+            return _image_tower(transformers, name, full_name, advice)
         with torch.device("meta"):  # only its class is needed
             kind = type(transformers.AutoModel.from_config(settings))
         try:
@@ -131,7 +157,25 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         except (OSError, ValueError) as error:
             raise unreachable(full_name, error, advice) from error
 
-    return BackboneSpec(build, preprocessing, pretrained, inside_model)
+    text = (lambda: TextTower.of_model(name)) if both is not None and config is None else None
+    return BackboneSpec(build, preprocessing, pretrained, _inside, text)
+
+
+def _image_tower(transformers: Any, name: str, full_name: str, advice: str) -> State:
+    """Return the weights of the image tower of a model with two, and of the projection after it."""
+    try:
+        model = transformers.AutoModel.from_pretrained(name, local_files_only=offline())
+    except (OSError, ValueError) as error:
+        raise unreachable(full_name, error, advice) from error
+    state = {f"model.{key}": value for key, value in model.vision_model.state_dict().items()}
+    if hasattr(model, "visual_projection"):
+        state["projection.weight"] = model.visual_projection.weight.detach()
+    return state
+
+
+def _inside(state: State) -> State:
+    own = {name: value for name, value in state.items() if name.startswith("projection.")}
+    return own | inside_model({name: value for name, value in state.items() if name not in own})
 
 
 def _preprocessing(name: str, config: Any, transformers: Any) -> Preprocessing:

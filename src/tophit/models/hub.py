@@ -44,7 +44,7 @@ def download_embedder(name: str) -> Path:
     """Return the folder of an embedder on the hub, downloading it if it is not on this machine yet."""
     hub = _import_hub()
     repository, revision = _parts(name)
-    wanted = ["embedder.json", "weights.safetensors"]
+    wanted = ["embedder.json", "weights.safetensors", "text/*"]
 
     def download() -> Path:
         options: dict[str, Any] = {"local_files_only": offline(), "endpoint": _endpoint()}

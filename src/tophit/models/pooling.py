@@ -9,6 +9,8 @@ from torch.nn import functional
 from tophit.errors import UsageError
 
 POOLINGS = ("average", "max", "rmac", "gem", "cls")
+JOINT = "joint"
+"""Instead of a pooling: the backbone's own, into the space that its text tower shares."""
 _OVERLAP = 0.4  # of neighbouring regions, as in R-MAC's paper
 
 
@@ -116,7 +118,7 @@ def as_map(x: torch.Tensor, prefix_tokens: int = 0) -> torch.Tensor:
 def build_pooling(name: str, p: float = 3.0, learn_p: bool = False, levels: int = 3) -> nn.Module:
     """Return the pooling a recipe names: one of ``POOLINGS``."""
     if name not in POOLINGS:
-        raise UsageError(f"embedder.pooling: there is no pooling '{name}'; choices: {', '.join(POOLINGS)}.")
+        raise UsageError(f"embedder.pooling: there is no pooling '{name}'; choices: {', '.join((*POOLINGS, JOINT))}.")
     if name == "gem":
         return GeMPooling(p, learn=learn_p)
     if name == "rmac":

@@ -70,7 +70,7 @@ def features_of(
     loader = image_loader(ImageDataset(sources, embedder.preprocessing), batches, workers)
     for batch in progress(loader, len(loader)) if progress and len(loader) else loader:
         images = batch.images.numpy()
-        values = runtime.compute(images) if len(images) else np.empty((0, embedder.backbone.channels), np.float32)
+        values = runtime.compute(images) if len(images) else np.empty((0, embedder.channels), np.float32)
         yield Features(values, batch.rows.tolist(), batch.bad)
 
 

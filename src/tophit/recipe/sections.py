@@ -121,9 +121,10 @@ class Embedder(Section):
         description="The backbone's initial weights: pretrained, random, or a file (.safetensors, .pth, "
         ".caffemodel, model.json of TensorFlow.js).",
     )
-    pooling: Literal["average", "max", "rmac", "gem", "cls"] = Field(
+    pooling: Literal["average", "max", "rmac", "gem", "cls", "joint"] = Field(
         default="average",
-        description="From a feature map to one vector; cls takes a transformer's class token.",
+        description="From a feature map to one vector; cls takes a transformer's class token, joint the space that a "
+        "model's text tower shares (hf/ models of the CLIP and SigLIP families), so that words can be searched for.",
     )
     p: float = Field(default=3.0, ge=1, description="The power of GeM pooling.")
     learn_p: bool = Field(default=False, description="Learn p too, at the head's rate (for gem; not for 'head').")
@@ -199,6 +200,22 @@ class Consistency(Section):
     weight: float = Field(default=0.0, ge=0, description="Weight of the threshold-consistent margin; 0: none.")
     high: float = Field(default=0.9, ge=-1, le=1, description="Similarity that images of one class should reach.")
     low: float = Field(default=0.5, ge=-1, le=1, description="Similarity that images of two classes should not exceed.")
+
+
+class Words(Section):
+    """Keeps text search while a head learns on images, where the backbone has a text tower (pooling: joint)."""
+
+    weight: float = Field(
+        default=0.0, ge=0, description="Weight of the change of similarities with class names; 0: none."
+    )
+    prompt: str = Field(default="a photo of a {}", description="The sentence made of a class name, in place of {}.")
+
+    @field_validator("prompt")
+    @classmethod
+    def _has_a_place(cls, value: str) -> str:
+        if value.count("{}") != 1 or value.replace("{}", "").count("{") or value.replace("{}", "").count("}"):
+            raise ValueError("a prompt has {} once, where the class name goes")
+        return value
 
 
 class Augment(Section):
@@ -392,6 +409,11 @@ class Evaluation(Section):
         default=True, description="Measure the test classes also with the backbone as it was before training."
     )
     per_query: bool = Field(default=False, description="Save the metrics of every test query in per_query.npz.")
+    calibrate: bool = Field(
+        default=True,
+        description="Finally learn the chances of results from the validation and test classes, which training did not "
+        "see, for searches with --min-chance and --precision.",
+    )
 
 
 class Paper(Section):
@@ -454,6 +476,7 @@ class Recipe(Section):
     batches: Batches = Field(default_factory=lambda: section_of("sampler", "balanced")())
     memory: Memory = Memory()
     consistency: Consistency = Consistency()
+    words: Words = Words()
     augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()

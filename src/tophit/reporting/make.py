@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tophit import __version__
+from tophit.calibrating import StoredCalibration, read_calibration
 from tophit.data.feature_files import feature_file_of
 from tophit.data.folders import part_of
 from tophit.data.manifest import Manifest
@@ -18,6 +19,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
 from tophit.figures.pairs import pair_drawings
+from tophit.figures.reliability import calibration_drawings
 from tophit.figures.run_curves import run_drawings
 from tophit.models import load
 from tophit.progress import View
@@ -102,12 +104,15 @@ def make_report(
     )
     content = gather(first, other, background, pictures, memory_budget=memory_budget, view=view)
     drawings = _drawings(folder, first, other, view)
+    chances = read_calibration(opened.best, embedders[0].fingerprint())
+    told = _chance_drawings(folder, chances, view)
     centres = _centres(folder, data, view)
     problems, planted = _problems(first, manifest, memory_budget, view)
     listed = path.with_name(f"{path.stem}_label_problems.csv")
     content |= {
         "notes": _notes(first, result, len(part) - len(first.rows), against),
         "drawings": drawings_part(drawings),
+        "chances": None if chances is None else {"sentences": chances.sentences(), "drawings": drawings_part(told)},
         "problems": problems_part(problems, planted, listed.name, pictures),
         "centres": None if centres is None else centres_part(centres, pictures),
         "test_sets": named_set_metrics(first.vectors, first.rows, recipe.evaluation.protocol, recipe.seed),
@@ -120,7 +125,11 @@ def make_report(
         content["notes"] += _missing_pictures(thumbnails, first)
         write_page(path, content, thumbnails)
     write_label_problems(problems, listed)
-    written = [] if figures is None else write_drawings([*drawings, *page_figures(content, pictures, centres)], figures)
+    written = (
+        []
+        if figures is None
+        else write_drawings([*drawings, *told, *page_figures(content, pictures, centres)], figures)
+    )
     return Written(path, f"{content['headline']} {content['verdict']}", listed, written)
 
 
@@ -137,6 +146,14 @@ def _drawings(folder: Path, first: Measured, other: Measured | None, view: View)
     view.note("Drawing the curves ...")
     models = [(model.name, model.search.arguments) for model in (first, other) if model is not None]
     return [*run_drawings(folder), *pair_drawings(models)]
+
+
+def _chance_drawings(folder: Path, chances: StoredCalibration | None, view: View) -> list[Drawing]:
+    if chances is None:
+        view.note(f"The report has no chances: the run is not calibrated (tophit calibrate {folder}).")
+        return []
+    made = chances.calibration
+    return calibration_drawings(made.check, made.unknown) if has_matplotlib() else []
 
 
 def _problems(
@@ -217,7 +234,7 @@ def _top_k_of(against: str | None) -> TopK | None:
 
 
 def _notes(first: Measured, result: TrainingResult, unread: int, against: str | None) -> list[str]:
-    notes = result.sentences()
+    notes = [sentence for sentence in result.sentences() if sentence not in result.get("calibration", ())]
     if unread:
         notes.append(f"{unread:,} test images could not be read and are left out.")
     if against is not None and (warning := advantage_of(against, first.rows)):

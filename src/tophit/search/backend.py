@@ -21,12 +21,15 @@ from tophit.search.filters import Condition
 
 @dataclass(frozen=True)
 class Hit:
-    """One search result: rank from 1, cosine similarity, and the item found."""
+    """One search result: rank from 1, cosine similarity, and the item found; with groups, the rest of its group."""
 
     rank: int
     score: float
     id: str
     metadata: dict[str, Any]
+    others: "tuple[Hit, ...]" = ()
+    chance: float | None = None
+    """That it is right, where the index is calibrated."""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from tophit.calibrating import StoredCalibration
 from tophit.data.item_rows import to_item, to_row
 from tophit.data.manifest import ImageRow
-from tophit.embedding.rows import embed_rows
 from tophit.embedding.vector_parts import (
     EmbeddedPart,
     part_files,
@@ -19,24 +19,32 @@ from tophit.embedding.vector_parts import (
     read_part,
 )
 from tophit.errors import TophitError, UsageError
+from tophit.evaluation.calibration import CUT_OFF
 from tophit.files import read_checked_json, write_checked_json
-from tophit.images.decode import Box, picture_size, read_image
-from tophit.models.embedder import Embedder, ImageInput
+from tophit.images.decode import Box, ImageInput, picture_size, read_image
 from tophit.progress import Progress
 from tophit.reranking import Reranking
 from tophit.search.backend import Hit
+from tophit.search.calibrate_items import calibrate_index, index_calibration
+from tophit.search.chances import LeastChance, no_calibration
 from tophit.search.field_values import check_fields
 from tophit.search.index import Index
+from tophit.search.naming import Name, check_cut_off, name_vectors
 from tophit.search.query import AGAINST, ItemId, Query, Resolved, Where, Wording, answer, resolve_items
+from tophit.search.query_embedder import keep_query_graph
 from tophit.search.versions import (
     IndexOptions,
     add_version,
     is_catalogue,
     keep_images_folder,
+    open_for_queries,
     open_version,
     read_versions,
     switch_version,
 )
+
+if TYPE_CHECKING:
+    from tophit.models.embedder import Embedder
 
 _ROWS = 4096  # embedded and written at a time, so that an interruption loses little
 _LOADED = "loaded.json"
@@ -46,10 +54,16 @@ Example = ImageInput | ItemId
 
 @dataclass(frozen=True)
 class Catalogue:
-    """An index and its embedder. Every search takes ``where`` (a filter) and ``rerank`` (steps, in order)."""
+    """An index and its embedder.
+
+    Every search takes ``where`` (a filter), ``rerank`` (steps, in order) and ``group_by`` (a column: one result for
+    each of its values, with the rest of the group in ``hit.others``). With a ``calibration``, results have chances;
+    ``min_chance`` and ``precision`` end the lists by them.
+    """
 
     index: Index
-    embedder: Embedder
+    embedder: "Embedder"
+    calibration: StoredCalibration | None = None
 
     def __repr__(self) -> str:
         name = self.embedder.architecture["backbone"]
@@ -68,29 +82,89 @@ class Catalogue:
     def answer(self, query: Query[Example], wording: Wording = Wording()) -> list[list[Hit]]:  # noqa: B008
         """Return the results of a query, best first: a list for each example, or one if it combines them."""
         query.check(wording, lambda source: not isinstance(source, ItemId))
-        check_fields(self.index, query.where)
+        check_fields(self.index, query.fields)
+        text = None if query.text is None else self.embedder.encode_text(query.text)[0]
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
-        return answer(self.index, query, *parts)
+        return answer(self.index, query, *parts, text=text, calibration=self.calibration)
 
     def search(
-        self, images: Sequence[ImageInput], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        images: Sequence[ImageInput],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
+        min_chance: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Hit]]:
-        """Return the k nearest items of each image, best first."""
+        """Return the k nearest items of each image, best first.
+
+        ``min_chance`` leaves out results that are less likely to be right; ``precision`` keeps as many as are right
+        with that chance on average. A list that they leave empty says why in ``nothing``.
+        """
         if isinstance(images, str | Path):
             raise UsageError(f"search takes a list of images: write [{images!r}].")
-        return self.answer(Query(images, k=k, where=where, rerank=rerank)) if len(images) else []
+        least = LeastChance(min_chance, precision)
+        query = Query[Example](images, k=k, where=where, rerank=rerank, group_by=group_by, least=least)
+        return self.answer(query) if len(images) else []
+
+    def name(self, images: Sequence[Example], cut_off: float = CUT_OFF, where: Where = None) -> list[Name]:
+        """Return what each image shows, by the labels of the nearest items: a label and its chance, or unknown."""
+        if isinstance(images, str | Path):
+            raise UsageError(f"name takes a list of images: write [{images!r}].")
+        check_cut_off(cut_off)
+        if self.calibration is None:
+            raise no_calibration()
+        check_fields(self.index, where or ())
+        examples = self._resolve(images, None)
+        return name_vectors(self.index, examples, self.calibration, where, cut_off) if examples else []
 
     def search_ids(
-        self, ids: Sequence[str], k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        ids: Sequence[str],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
+        min_chance: float | None = None,
+        precision: float | None = None,
     ) -> list[list[Hit]]:
         """Return the items nearest to each of some items; none finds itself."""
-        return self.answer(Query([ItemId(each) for each in ids], k=k, where=where, rerank=rerank)) if ids else []
+        examples = [ItemId(each) for each in ids]
+        least = LeastChance(min_chance, precision)
+        query = Query[Example](examples, k=k, where=where, rerank=rerank, group_by=group_by, least=least)
+        return self.answer(query) if ids else []
+
+    def search_text(
+        self,
+        texts: Sequence[str],
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
+    ) -> list[list[Hit]]:
+        """Return the items nearest to each of some texts, best first; needs a model with a text tower.
+
+        Words and pictures together: ``answer(Query([image], text="red", text_weight=0.5))``.
+        """
+        if isinstance(texts, str):
+            raise UsageError(f"search_text takes a list of texts: write [{texts!r}].")
+        return [
+            self.answer(Query[Example](text=text, k=k, where=where, rerank=rerank, group_by=group_by))[0]
+            for text in texts
+        ]
 
     def search_box(
-        self, image: str | Path, box: Box, k: int = 10, where: Where = None, rerank: Sequence[Reranking] = ()
+        self,
+        image: str | Path,
+        box: Box,
+        k: int = 10,
+        where: Where = None,
+        rerank: Sequence[Reranking] = (),
+        group_by: str | None = None,
     ) -> list[Hit]:
         """Return the items nearest to a part of an image: x1, y1, x2, y2 in pixels of the upright picture."""
-        return self.answer(Query([image], box=box, k=k, where=where, rerank=rerank))[0]
+        return self.answer(Query([image], box=box, k=k, where=where, rerank=rerank, group_by=group_by))[0]
 
     def search_examples(
         self,
@@ -100,12 +174,13 @@ class Catalogue:
         where: Where = None,
         rerank: Sequence[Reranking] = (),
         against: float = AGAINST,
+        group_by: str | None = None,
     ) -> list[Hit]:
         """Return the items most like some examples and least like others (see ``combined_vector``).
 
         Examples are images or items; items given as examples are left out of the results.
         """
-        query = Query[Example](like=like, unlike=unlike, k=k, where=where, rerank=rerank, against=against)
+        query = Query[Example]((), like, unlike, k=k, where=where, rerank=rerank, against=against, group_by=group_by)
         return self.answer(query)[0]
 
     def example(self, text: str) -> Example:
@@ -130,6 +205,8 @@ class Catalogue:
 
     def add(self, rows: Sequence[ImageRow], progress: Progress | None = None) -> dict[int, str]:
         """Embed rows and upsert them; return why images could not be read, by row number from 0."""
+        from tophit.embedding.rows import embed_rows  # here, because it imports torch
+
         bad: dict[int, str] = {}
         for start in range(0, len(rows), _ROWS):
             part = rows[start : start + _ROWS]
@@ -165,7 +242,7 @@ class Catalogue:
 
 
 def build_catalogue(
-    embedder: Embedder,
+    embedder: "Embedder",
     rows: Sequence[ImageRow],
     folder: str | Path,
     progress: Progress | None = None,
@@ -185,7 +262,7 @@ def build_catalogue(
 
 
 def load_catalogue(
-    embedder: Embedder,
+    embedder: "Embedder",
     embedded: str | Path,
     folder: str | Path,
     progress: Progress | None = None,
@@ -204,9 +281,16 @@ def load_catalogue(
     return open_catalogue(folder, writable=True), written
 
 
+def open_to_search(folder: str | Path, writable: bool = False) -> Catalogue:
+    """Open an index for a few searches or changes, as a command makes them: torch is imported only if it is needed."""
+    index, embedder = open_for_queries(folder, writable)
+    return Catalogue(index, cast("Embedder", embedder), index_calibration(folder, index.fingerprint))
+
+
 def open_catalogue(folder: str | Path, writable: bool = False, version: str | None = None) -> Catalogue:
     """Open an index with its embedder; an embedder that did not make the index is refused."""
-    return Catalogue(*open_version(folder, version, writable))
+    index, embedder = open_version(folder, version, writable)
+    return Catalogue(index, embedder, index_calibration(folder, index.fingerprint, version))
 
 
 def load_embedded(index: Index, folder: str | Path, done_file: str | Path, progress: Progress | None = None) -> int:
@@ -260,7 +344,7 @@ def _state(path: Path) -> list[int]:
 
 @contextmanager
 def _growing(
-    embedder: Embedder, folder: str | Path, options: IndexOptions | None, replace: bool
+    embedder: "Embedder", folder: str | Path, options: IndexOptions | None, replace: bool
 ) -> Iterator[tuple[Catalogue, str]]:
     """Open the version to write to, creating it if needed, and make it active when the work is done."""
     known = read_versions(folder).versions if is_catalogue(folder) else {}
@@ -276,4 +360,6 @@ def _growing(
     with index:
         yield Catalogue(index, loaded), name
         index.compact()  # merges what was written and tunes the search for it
+        calibrate_index(folder, index, name)
+    keep_query_graph(loaded, Path(folder) / name)
     switch_version(folder, name)

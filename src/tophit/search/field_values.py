@@ -12,9 +12,9 @@ from tophit.search.index import Index
 _SHOWN = 12
 
 
-def check_fields(index: Index, where: Mapping[str, Any] | None) -> None:
-    """Raise if a filter names a field that no item has. Only such a filter makes this read the whole index."""
-    missing, known = set(where or ()) - {"id"}, set[str]()
+def check_fields(index: Index, named: Iterable[str]) -> None:
+    """Raise if a query names a field that no item has. Only such a query makes this read the whole index."""
+    missing, known = set(named) - {"id"}, set[str]()
     if not missing:
         return
     for item in index.items():

@@ -4,7 +4,6 @@ from pathlib import Path
 
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json
-from tophit.models.embedder import load
 from tophit.search.backend import backend_facts, folder_backend
 from tophit.search.index import Index
 from tophit.search.local.snapshot import is_index, read_snapshot
@@ -90,6 +89,8 @@ def _embedder_problems(folder: Path, version: Version) -> list[str]:
             found = embedder_files(folder)
             names = sorted(name for name, digest in version.files.items() if found.get(name) != digest)
             return [f"{folder.name}/{name} is missing or does not match its checksum." for name in names]
+        from tophit.models.embedder import load  # here, because it imports torch
+
         if load(folder / "embedder").fingerprint() != version.fingerprint:
             return [f"The embedder in {folder} is not the one that made the index."]
     except TophitError as error:

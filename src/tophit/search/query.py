@@ -5,18 +5,23 @@ decodes uploads in processes of their own). :func:`answer` does the rest: it com
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from tophit.calibrating import StoredCalibration
 from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 from tophit.search.backend import Hit
+from tophit.search.chances import ANY_CHANCE, Hits, LeastChance, chances_of, depth_of, no_calibration, with_chances
+from tophit.search.groups import search_groups, with_others
 from tophit.search.index import Index
 
 AGAINST = 0.5  # how much unwanted examples weigh
+TEXT_WEIGHT = 0.5  # how much words weigh beside pictures
 Where = Mapping[str, Any] | None
 Box = tuple[float, float, float, float]
 Source = TypeVar("Source")
@@ -43,7 +48,10 @@ class Query(Generic[Source]):
     """What to search by, and how.
 
     Each of ``examples`` is searched for on its own. ``together`` makes one query of all of them; so do ``like`` (more
-    like these) and ``unlike`` (less like those). ``box`` crops the only example.
+    like these) and ``unlike`` (less like those). ``box`` crops the only example. ``group_by`` names a column that
+    groups items: a result is the best item of a group. At most ``deepest`` results are looked at to find k groups.
+    ``text`` searches by words, alone or mixed with every query that examples make: ``text_weight`` from 0 to 1.
+    ``least`` cuts the list by chances, where the index is calibrated.
     """
 
     examples: Sequence[Source] = ()
@@ -55,21 +63,44 @@ class Query(Generic[Source]):
     where: Where = None
     rerank: Sequence[Reranking] = ()
     against: float = AGAINST
+    group_by: str | None = None
+    deepest: int | None = None
+    text: str | None = None
+    text_weight: float = TEXT_WEIGHT
+    least: LeastChance = ANY_CHANCE
 
     @property
     def is_combined(self) -> bool:
         """Whether all examples form one query."""
         return self.together or bool(self.like or self.unlike)
 
+    @property
+    def fields(self) -> list[str]:
+        """The fields of items that it names."""
+        return [*(self.where or ()), *([self.group_by] if self.group_by else ())]
+
     def check(self, wording: Wording, can_crop: Callable[[Source], bool]) -> None:
         """Refuse parts that do not go together."""
         say = wording
-        if not (self.examples or self.like or self.unlike):
+        if not (self.examples or self.like or self.unlike or self.text):
             raise UsageError(f"Say what to search for: {say.sources}, or {say.prefix}like.")
-        if self.unlike and not (self.like or self.examples):
+        if not 0 <= self.text_weight <= 1:
+            raise UsageError(f"{say.prefix}text-weight is from 0 (only pictures) to 1 (only words).")
+        if self.unlike and not (self.like or self.examples or self.text):
             raise UsageError(f"{say.prefix}unlike needs something that is wanted: {say.sources}, or {say.prefix}like.")
         if self.box is not None and (len(self.examples) != 1 or not can_crop(self.examples[0])):
             raise UsageError(f"{say.prefix}box crops a single picture; give exactly {say.croppable}.")
+        self.least.check(say.prefix)
+        if self.least and not self.tells_chances:
+            raise UsageError(
+                f"Chances are calibrated for the plain scores of single pictures: leave {say.prefix}rerank, "
+                f"{say.prefix}text and combinations of examples out, or the least chance."
+            )
+
+    @property
+    def tells_chances(self) -> bool:
+        """Whether its scores are what a calibration explains: cosines with single pictures, not re-ranked."""
+        return not (self.is_combined or self.rerank or self.text is not None)
 
 
 @dataclass(frozen=True)
@@ -86,16 +117,51 @@ def answer(
     examples: Sequence[Resolved],
     like: Sequence[Resolved] = (),
     unlike: Sequence[Resolved] = (),
+    text: np.ndarray | None = None,
+    calibration: StoredCalibration | None = None,
 ) -> list[list[Hit]]:
-    """Return the results of a query whose examples are resolved: a list for each example, or one if it is combined."""
+    """Return the results of a query whose examples are resolved: a list for each example, or one if it is combined.
+
+    ``text`` is the vector (dim,) of the query's words. With a calibration, results of single examples have chances.
+    """
+    if query.least and calibration is None:
+        raise no_calibration()
     wanted = [*examples, *like]
+    if text is not None and not wanted:
+        wanted, text = [Resolved(text)], None
     if query.is_combined:
         vectors = combined_vector(_vectors(wanted), _vectors(unlike), query.against)[None]
         leave_out = [[each.id for each in (*wanted, *unlike) if each.id is not None]]
     else:
         vectors = _vectors(wanted)
         leave_out = [[] if each.id is None else [each.id] for each in wanted]
-    return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out)
+    if text is not None:
+        vectors = mixed_vectors(vectors, text, query.text_weight)
+    if calibration is not None and query.tells_chances:
+        return _told(index, query, vectors, leave_out, calibration)
+    return search_vectors(index, vectors, query.k, query.where, query.rerank, leave_out, query.group_by, query.deepest)
+
+
+def _told(
+    index: Index, query: Query[Any], vectors: np.ndarray, leave_out: list[list[str]], calibration: StoredCalibration
+) -> list[list[Hit]]:
+    """Search deep enough to tell the chances of results, and end each list where they fall too low."""
+    depth = depth_of(index, query.k, max(map(len, leave_out), default=0))
+    deep = search_vectors(index, vectors, depth, query.where, (), leave_out)
+    items = index.count(query.where) if query.where else len(index)
+    grouped = [hits[: query.k] for hits in deep]
+    if query.group_by is not None:
+        grouped = search_vectors(index, vectors, query.k, query.where, (), leave_out, query.group_by, query.deepest)
+    answers: list[list[Hit]] = []
+    for hits, ranked, chances in zip(grouped, deep, chances_of(calibration, deep, items), strict=True):
+        by_id = {hit.id: float(chance) for hit, chance in zip(ranked, chances, strict=True)}
+        told = with_chances(hits, by_id)
+        kept: Hits = copy(hits) if isinstance(hits, Hits) else Hits()
+        kept[:] = told[: query.least.length([hit.chance or 0.0 for hit in told])] if query.least else told
+        if query.least and not kept:
+            kept.nothing = query.least.nothing(told[0] if told else None)
+        answers.append(kept)
+    return answers
 
 
 def resolve_items(index: Index, ids: Sequence[str]) -> list[Resolved]:
@@ -110,8 +176,12 @@ def search_vectors(
     where: Where = None,
     rerank: Sequence[Reranking] = (),
     leave_out: Sequence[Sequence[str]] | None = None,
+    group_by: str | None = None,
+    deepest: int | None = None,
 ) -> list[list[Hit]]:
     """Return up to k items for each query vector (Q, dim), best first, after the re-ranking steps in their order.
+
+    With ``group_by``, up to k groups (see :mod:`tophit.search.groups`).
 
     ``leave_out`` names items that a query must not find, such as itself. A score is the cosine with the query, or with
     the expanded query; after k-reciprocal re-ranking it is 1 minus that distance.
@@ -122,11 +192,24 @@ def search_vectors(
         if isinstance(step, AlphaExpansion):
             queries = _expanded(index, queries, step, where, without)
     reordering = [step for step in rerank if isinstance(step, KReciprocal)]
-    if not reordering:
-        return _search(index, queries, k, where, without)
-    step = reordering[-1]
-    candidates = _search(index, queries, max(k, step.candidates), where, without)
-    return [_reordered(index, query, hits, step)[:k] for query, hits in zip(queries, candidates, strict=True)]
+
+    def ranked(numbers: Sequence[int], depth: int) -> list[list[Hit]]:
+        some, left_out = queries[list(numbers)], [without[number] for number in numbers]
+        if not reordering:
+            return _search(index, some, depth, where, left_out)
+        step = reordering[-1]
+        candidates = _search(index, some, max(depth, step.candidates), where, left_out)
+        return [_reordered(index, query, hits, step)[:depth] for query, hits in zip(some, candidates, strict=True)]
+
+    if group_by is None:
+        return ranked(range(len(queries)), k)
+    most = index.most_results - max(map(len, without), default=0)
+    deepest = max(k, min(deepest or most, most))
+    groups = search_groups(ranked, len(queries), k, group_by, deepest)
+    return [
+        with_others(index, query, hits, group_by, where, names, deepest)
+        for query, hits, names in zip(queries, groups, without, strict=True)
+    ]
 
 
 def combined_vector(wanted: np.ndarray, unwanted: np.ndarray | None = None, against: float = AGAINST) -> np.ndarray:
@@ -143,6 +226,17 @@ def combined_vector(wanted: np.ndarray, unwanted: np.ndarray | None = None, agai
     if length < 1e-6:
         raise UsageError("The examples cancel each other out: the wanted and the unwanted ones are the same.")
     return (query / length).astype(np.float32)
+
+
+def mixed_vectors(pictures: np.ndarray, text: np.ndarray, weight: float = TEXT_WEIGHT) -> np.ndarray:
+    """Return unit vectors (Q, dim) between those of pictures (Q, dim) and that of words (dim,).
+
+    (1 - weight) * picture + weight * text, each of unit length, scaled to unit length.
+    """
+    mixed = (1 - weight) * _unit(pictures) + weight * _unit(text[None])
+    if np.linalg.norm(mixed, axis=1).min() < 1e-6:
+        raise UsageError("The words and the picture cancel each other out; change the weight of the words.")
+    return _unit(mixed).astype(np.float32)
 
 
 def _search(index: Index, queries: np.ndarray, k: int, where: Where, without: Sequence[set[str]]) -> list[list[Hit]]:

@@ -15,6 +15,7 @@ from tophit.errors import TophitError
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
 from tophit.search.backend import Hit, Item
+from tophit.search.calibrate_items import calibrate_index
 from tophit.search.catalogue import Catalogue, open_catalogue
 from tophit.search.query import search_vectors
 from tophit.search.versions import add_version, read_versions
@@ -65,6 +66,7 @@ def reembed(folder: str | Path, embedder: Embedder, progress: Progress | None = 
         for batch in progress(batches, total) if progress else batches:
             bad |= _copy(batch, new)
         _delete_removed(old, new)
+        calibrate_index(folder, new.index, name)
         return Reembedded(name, len(new.index), bad)
 
 

@@ -10,12 +10,12 @@ import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tophit.calibrating import read_calibration
 from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json, write_checked_json
-from tophit.models.embedder import Embedder, load
 from tophit.search.backend import backend_facts, folder_backend
 from tophit.search.credentials import (
     credentials,
@@ -25,6 +25,10 @@ from tophit.search.credentials import (
     withheld,
 )
 from tophit.search.index import Index
+from tophit.search.query_embedder import QueryEmbedder, load_checked
+
+if TYPE_CHECKING:
+    from tophit.models.embedder import Embedder
 
 NAME = "catalogue.json"
 _FORMAT = 1
@@ -111,7 +115,7 @@ def embedder_files(folder: Path) -> dict[str, str]:
     return found
 
 
-def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | None = None) -> str:
+def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions | None = None) -> str:
     """Create an empty version for an embedder beside the existing ones and return its name; nothing is switched.
 
     Without options it is made like the active version.
@@ -128,6 +132,9 @@ def add_version(folder: str | Path, embedder: Embedder, options: IndexOptions | 
         if new:
             write_versions(folder, known)
         embedder.save(folder / name / "embedder")
+        calibration = None if embedder.folder is None else read_calibration(embedder.folder, version.fingerprint)
+        if calibration is not None:
+            calibration.save(folder / name / "embedder")
         facts = backend_facts(version.backend)
         # Without options the address is that of the file alone.
         secrets = from_environment(facts) if options is not None else credentials(version.backend, version.location)
@@ -173,9 +180,20 @@ def roll_back(folder: str | Path) -> str:
     return previous
 
 
-def open_version(folder: str | Path, name: str | None = None, writable: bool = False) -> tuple[Index, Embedder]:
+def open_version(folder: str | Path, name: str | None = None, writable: bool = False) -> "tuple[Index, Embedder]":
     """Open the index and the embedder of a version, by default the active one; refuse a pair that does not fit."""
-    folder = Path(folder)
+    index, place = _open_index(Path(folder), name, writable)
+    return index, load_checked(place, index.fingerprint)
+
+
+def open_for_queries(folder: str | Path, writable: bool = False) -> tuple[Index, QueryEmbedder]:
+    """Open the active version for a few searches: its embedder is loaded when it is needed, without torch if it can."""
+    index, place = _open_index(Path(folder), None, writable)
+    return index, QueryEmbedder(place, index.fingerprint)
+
+
+def _open_index(folder: Path, name: str | None, writable: bool) -> tuple[Index, Path]:
+    """Open the index of a version, and return the version's folder too."""
     known = read_versions(folder)
     name = name or known.current
     if name is None:
@@ -183,9 +201,6 @@ def open_version(folder: str | Path, name: str | None = None, writable: bool = F
     if name not in known.versions:
         raise UsageError(f"{folder} has no version '{name}'; there are {', '.join(known.versions)}.")
     version = known.versions[name]
-    embedder = load(folder / name / "embedder")
-    if embedder.fingerprint() != version.fingerprint:
-        raise TophitError(f"The embedder in {folder / name} is not the one that made the index; build the index again.")
     more: dict[str, Any] = {"writable": writable} if backend_facts(version.backend).in_folder else {}
     secrets = {} if more else credentials(version.backend, version.location)
     given = {**version.options, **more, **secrets}
@@ -194,7 +209,7 @@ def open_version(folder: str | Path, name: str | None = None, writable: bool = F
     except TophitError as error:
         hint = withheld(version.backend, version.location)
         raise type(error)(f"{error} {hint}") if hint else error from error.__cause__
-    return index, embedder
+    return index, folder / name
 
 
 def _new_name(folder: Path, known: Versions) -> str:

@@ -41,6 +41,8 @@ class Result(ItemAnswer):
 
     rank: int
     score: float
+    chance: float | None = Field(None, description="That it is right, where the index is calibrated.")
+    others: int | None = Field(None, description="With group_by: how many other items of its group there are.")
 
 
 class QueryAnswer(BaseModel):
@@ -48,12 +50,36 @@ class QueryAnswer(BaseModel):
 
     query: dict[str, Any] = Field(examples=[{"kind": "item", "id": "cats/7.jpg", "label": "cat"}])
     results: list[Result]
+    stopped_at: int | None = Field(
+        None,
+        description="With group_by: how many results were looked at, if the search stopped before it had k groups.",
+    )
+    reason: str | None = Field(None, description="With min_chance or precision: why there are no results.")
+    best_score: float | None = Field(None, description="Then: the score of the best result that was left out.")
+    best_chance: float | None = Field(None, description="Then: its chance.")
 
 
 class SearchAnswer(Envelope):
     """One entry per query."""
 
     queries: list[QueryAnswer]
+
+
+class NamedPicture(BaseModel):
+    """What a picture shows: a label and its chance; null, unknown, if the chance of the guess is below the cut-off."""
+
+    query: dict[str, Any]
+    label: str | None
+    chance: float
+    guess: str | None
+    cut_off: float
+    evidence: list[Result]
+
+
+class NameAnswer(Envelope):
+    """One entry per picture."""
+
+    names: list[NamedPicture]
 
 
 class Ranking(BaseModel):
@@ -136,5 +162,7 @@ class AboutAnswer(Envelope):
     against: str | None
     run: dict[str, Any] | None
     writable: bool
+    calibration: dict[str, Any] | None = Field(description="How chances were calibrated; null if they were not.")
+    words: bool = Field(description="Whether text can be searched for: the model has a text tower.")
     fields: list[dict[str, Any]]
     limits: dict[str, float]

@@ -30,6 +30,7 @@ from tophit.serve.metrics import CONTENT_TYPE
 from tophit.serve.problems import Problem, problem_of, stopping
 from tophit.serve.requests import (
     DeleteRequest,
+    NameRequest,
     SearchRequest,
     SessionRequest,
     UpsertRequest,
@@ -38,17 +39,18 @@ from tophit.serve.requests import (
     read_body,
 )
 from tophit.serve.responses import json_answer, large_answer, picture_answer
-from tophit.serve.searching import compare, search
+from tophit.serve.searching import compare, name, search
 from tophit.serve.security import COOKIE, Access, needs, security_headers
 from tophit.serve.served_pictures import SIZES
 
 PAGE = Path(__file__).parent / "page"
 MapName = Annotated[str | None, Query(alias="map", max_length=64, description="The name of the map, from /map.")]
-_REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, UpsertRequest, DeleteRequest, SessionRequest)
+_REQUESTS: tuple[type[BaseModel], ...] = (SearchRequest, NameRequest, UpsertRequest, DeleteRequest, SessionRequest)
 _BY_ID = {"by an item": {"value": {"ids": ["cats/1.jpg"], "k": 5}}}
 _STEERED = {"steered and filtered": {"value": {"like": ["a"], "unlike": ["b"], "where": {"label": ["cat", "dog"]}}}}
 _EXAMPLES = {
     "search": {**_BY_ID, **_STEERED, "by a box": {"value": {"ids": ["a"], "box": [0.1, 0.2, 0.6, 0.9]}}},
+    "name": {"an item": {"value": {"ids": ["cats/1.jpg"], "cut_off": 0.8}}},
     "upsert": {"vectors": {"value": {"items": [{"id": "a", "vector": [0.6, 0.8], "metadata": {"label": "cat"}}]}}},
     "delete": {"two items": {"value": {"ids": ["a", "b"]}}},
     "session": {"a token": {"value": {"token": "0123456789abcdef0123456789abcdef"}}},
@@ -114,6 +116,15 @@ def _add_search(app: FastAPI, library: Library) -> None:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
         return await large_answer(library, await search(library, parse(SearchRequest, text), files))
+
+    naming = body_schema(NameRequest, "query", _EXAMPLES["name"])
+
+    @app.post("/name", responses={200: {"model": answers.NameAnswer}}, openapi_extra=naming)
+    @needs("read", changes_nothing=True)
+    async def name_(request: Request) -> Response:
+        """Name what pictures show by the labels of the nearest items, with the chance of the name and the evidence."""
+        text, files = await read_body(request, library.limits, "query")
+        return await large_answer(library, await name(library, parse(NameRequest, text), files))
 
     @app.post("/compare", responses={200: {"model": answers.CompareAnswer}}, openapi_extra=body)
     @needs("read", changes_nothing=True)

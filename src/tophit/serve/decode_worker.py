@@ -9,14 +9,15 @@ import json
 import resource
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from PIL import Image
 
 from tophit.images.decode import to_rgb
+from tophit.images.formats import prepare_decoders, readable_formats, why_unknown
 
-FORMATS = ("JPEG", "PNG", "WEBP")
-_NO_PICTURE = "not a JPEG, PNG or WebP picture, or a damaged one"
+_CALLED = {"WEBP": "WebP", "HEIF": "HEIC"}
 
 
 class Refused(Exception):
@@ -32,18 +33,19 @@ def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
                 _check(image.size, job)
                 width = image.width
                 _draft(image, job)
                 scale = image.width / width
                 rgb = to_rgb(image, keep_transparency=not job["raw"])  # of an animation, the first frame
+                _check(rgb.size, job)  # a header may have lied
         except Refused:
             raise
         except MemoryError:
             raise Refused("decoding needs more memory than allowed") from None
         except Exception as error:  # Pillow's plugins raise nearly everything on broken files
-            raise Refused(_NO_PICTURE) from error
+            raise Refused(_no_picture(data)) from error
     rgb.info.clear()  # drop EXIF, comments and profiles
     if job["within"]:
         x1, y1, x2, y2 = (value * scale for value in job["within"])
@@ -55,13 +57,18 @@ def decode(data: bytes, job: dict[str, Any]) -> list[Image.Image]:
 def measure(data: bytes, job: dict[str, Any]) -> tuple[int, int]:
     """Return the size of a picture from its header, if it is within the limits."""
     try:
-        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
             _check(image.size, job)
             return image.size
     except Refused:
         raise
     except Exception as error:
-        raise Refused(_NO_PICTURE) from error
+        raise Refused(_no_picture(data)) from error
+
+
+def _no_picture(data: bytes) -> str:
+    *names, last = (_CALLED.get(name, name) for name in readable_formats())
+    return why_unknown(data[:16]) or f"not a {', '.join(names)} or {last} picture, or a damaged one"
 
 
 def _check(size: tuple[int, int], job: dict[str, Any]) -> None:
@@ -136,11 +143,15 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     Image.MAX_IMAGE_PIXELS = None  # our own limits are checked first, and say what is wrong
-    Image.init()  # load the plugins while files can still be opened
+    prepare_decoders()  # while files can still be opened
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in FORMATS:
-            Image.new("RGB", (2, 2)).save(io.BytesIO(), name)
+        for name in readable_formats():
+            with suppress(Exception):  # a build may read a format that it can't write
+                made = io.BytesIO()
+                Image.new("RGB", (64, 64)).save(made, name)
+                with Image.open(made, formats=[name]) as image:
+                    image.load()
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
     serve_pipe(sys.stdin.buffer, sys.stdout.buffer)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -188,10 +188,10 @@ class Library:
         finally:
             await self.first.call(self.audit.write, caller.name, caller.client, what, ids, outcome)
 
-    def check_fields(self, where: Mapping[str, Any] | None) -> None:
-        """Raise if a filter names a field that no item has, as far as the survey of the index is up to date."""
+    def check_fields(self, named: Iterable[str]) -> None:
+        """Raise if a request names a field that no item has, as far as the survey of the index is up to date."""
         fields = self.survey.fields
-        unknown = sorted(set(where or ()) - fields.keys() - {"id", *RESERVED})
+        unknown = sorted(set(named) - fields.keys() - {"id", *RESERVED})
         if unknown and fields and len(fields) < MOST_FIELDS and self._surveyed == self.first.version:
             raise unknown_field(unknown[0], fields)
 
@@ -281,6 +281,8 @@ class Library:
             "against": self.second.name if self.second else None,
             "run": self.run,
             "writable": self.config.writable,
+            "calibration": _calibration_facts(self.first),
+            "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }
@@ -290,6 +292,15 @@ def _name(folder: Path) -> str:
     """Return the name of an index: its folder's, with the parent's before a plain 'index'."""
     full = folder.absolute()
     return f"{full.parent.name}/{full.name}" if full.name == "index" else full.name
+
+
+def _calibration_facts(model: ServedModel) -> dict[str, Any] | None:
+    """Return how the chances of an index were calibrated, in words and numbers."""
+    stored = model.catalogue.calibration
+    if stored is None:
+        return None
+    made = stored.calibration
+    return {"unknown": made.unknown, "classes": made.classes, "sentences": stored.sentences()}
 
 
 def _run_facts(run: Path, model: str) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """What clients may ask: the bodies of requests, checked for form here and for size by :mod:`tophit.serve.config`."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -10,9 +11,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from tophit.data.manifest import FEATURE_FILE
+from tophit.evaluation.calibration import CUT_OFF
+from tophit.evaluation.calibration_features import VOTERS
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
+from tophit.search.chances import LeastChance
 from tophit.search.filters import parse_filter
-from tophit.search.query import ItemId, Query, Wording
+from tophit.search.query import TEXT_WEIGHT, ItemId, Query, Wording
 from tophit.serve.config import Limits
 from tophit.serve.decode_pool import FractionBox
 from tophit.serve.problems import Problem
@@ -25,7 +29,7 @@ GivenId = Annotated[str, Field(min_length=1, max_length=1600)]
 """An id as an answer gave it: encrypted, it is longer."""
 
 
-_WORDING = Wording("", "files, ids, uploads, vectors", "one file, upload or id")
+_WORDING = Wording("", "files, ids, uploads, vectors, text", "one file, upload or id")
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,30 @@ class SearchRequest(_Request):
         [], max_length=2, description="alpha-qe, k-reciprocal, with settings as in alpha-qe:alpha=2."
     )
 
+    group_by: str | None = Field(
+        None,
+        min_length=1,
+        max_length=256,
+        description="A field that groups items, such as a product's number: a result is the best item of a group. "
+        "The rest of a group: the same search with the group's value in where.",
+        examples=["sku"],
+    )
+    min_chance: float | None = Field(
+        None, gt=0, le=1, description="Leave out results that are less likely to be right; needs a calibrated index."
+    )
+    precision: float | None = Field(
+        None, gt=0, le=1, description="End the list where the expected share of right results would fall below this."
+    )
+
+    text: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="Words to search for, alone or mixed with every query; for models with a text tower (see /about).",
+        examples=["red mug with a handle"],
+    )
+    text_weight: float = Field(TEXT_WEIGHT, ge=0, le=1, description="How much words weigh beside pictures.")
+
     @model_validator(mode="after")
     def _box_is_inside(self) -> Self:
         if self.box is not None:
@@ -106,6 +134,10 @@ class SearchRequest(_Request):
             k=self.k,
             where=self.where,
             rerank=[parse_reranking(text) for text in self.rerank],
+            group_by=self.group_by,
+            least=LeastChance(self.min_chance, self.precision),
+            text=self.text,
+            text_weight=self.text_weight,
         )
         query.check(_WORDING, lambda source: not isinstance(source, SentVector))
         pictures = len(files) + len(self.uploads)
@@ -118,10 +150,12 @@ class SearchRequest(_Request):
         for condition in parse_filter(self.where, limits.values):
             if condition.field in RESERVED:  # else paths could be guessed letter by letter
                 raise Problem(422, f"filter.{condition.field}: this field is reserved for the server.")
+        if self.group_by in RESERVED:
+            raise Problem(422, f"group_by: the field '{self.group_by}' is reserved for the server.")
         widest = max([self.k, *map(_width, query.rerank)])
         if widest > limits.k:
             raise Problem(422, f"Re-ranking looks at {widest} results; at most {limits.k} are allowed.")
-        count = 1 if query.is_combined else len(query.examples)
+        count = 1 if query.is_combined else max(1, len(query.examples))
         if count * widest > limits.results:
             raise Problem(422, f"{count} queries of {widest} results are more than {limits.results:,} in all.")
         reordered = max([_candidates(step, self.k) for step in query.rerank], default=0)
@@ -131,7 +165,22 @@ class SearchRequest(_Request):
                 f"Re-ranking {count} queries of {reordered} candidates compares {pairs:,} pairs; at most "
                 f"{limits.pairs:,} are allowed.",
             )
-        return query
+        return replace(query, deepest=_deepest(query, count, limits)) if query.group_by else query
+
+
+class NameRequest(_Request):
+    """Pictures to name. Ids, uploads, vectors and files are named one by one."""
+
+    ids: list[GivenId] = Field([], description="Items of the index; none is its own evidence.", examples=[["a.jpg"]])
+    uploads: list[Id] = Field([], description="Pictures of earlier searches, by the name that the answer gave them.")
+    vectors: list[list[float]] = Field([], description="Vectors of this model.")
+    where: dict[str, Any] | None = Field(None, description="Only items that meet this filter, as in a search.")
+    cut_off: float = Field(CUT_OFF, ge=0, le=1, description="Below this chance the answer is unknown: label is null.")
+
+    def to_query(self, limits: Limits, files: Sequence[bytes]) -> WebQuery:
+        """Return the search for the neighbours, or refuse one that asks for too much."""
+        given = {"ids": self.ids, "uploads": self.uploads, "vectors": self.vectors, "where": self.where}
+        return SearchRequest(**given, k=VOTERS).to_query(limits, files)  # type: ignore[arg-type]
 
 
 class NewItem(_Request):
@@ -230,6 +279,14 @@ def body_schema(kind: type[BaseModel], field: str | None, examples: dict[str, An
         form = {"type": "object", "properties": properties, "required": ["files"]}
         content["multipart/form-data"] = {"schema": form}
     return {"requestBody": {"required": True, "content": content}}
+
+
+def _deepest(query: WebQuery, queries: int, limits: Limits) -> int:
+    """Return how many results a search for groups may look at, so that it costs no more than a search for items."""
+    deepest = min(limits.k, limits.results // queries)
+    if any(isinstance(step, KReciprocal) for step in query.rerank):
+        deepest = min(deepest, math.isqrt(limits.pairs // queries))
+    return max(query.k, deepest)
 
 
 def _candidates(step: Reranking, k: int) -> int:

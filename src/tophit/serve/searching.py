@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 
 from tophit.cancelling import check_cancelled
+from tophit.evaluation.calibration_features import DEPTH
 from tophit.evaluation.changes import rank_changes
+from tophit.search.backend import Hit
+from tophit.search.chances import Hits, no_calibration
+from tophit.search.groups import GroupedHits
+from tophit.search.naming import name_vectors
 from tophit.search.query import Box, ItemId, Resolved, answer
 from tophit.serve.guard import stage
 from tophit.serve.library import Library
 from tophit.serve.problems import Problem
-from tophit.serve.requests import SearchRequest, SentFile, SentVector, UploadName, WebQuery
+from tophit.serve.requests import NameRequest, SearchRequest, SentFile, SentVector, UploadName, WebQuery
 from tophit.serve.served_model import ServedModel
 from tophit.serve.served_pictures import box_of
 
@@ -42,10 +47,31 @@ class _Example:
 async def search(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
     """Answer a search by the first model."""
     query = request.to_query(library.limits, files)
-    library.check_fields(query.where)
+    library.check_fields(query.fields)
     models = library.models if files else [library.first]  # a picture that is kept can be compared later
     examples = await _examples(library, query, models)
     return {**library.envelope(library.first), "queries": await _answers(library, library.first, query, examples)}
+
+
+async def name(library: Library, request: NameRequest, files: Sequence[bytes] = ()) -> Plain:
+    """Name what pictures show by the first model's index."""
+    query, model = request.to_query(library.limits, files), library.first
+    library.check_fields(query.fields)
+    calibration = model.catalogue.calibration
+    if calibration is None:
+        raise no_calibration()
+    examples = await _examples(library, query, [model])
+    parts = [each.resolved(model) for each in examples]
+
+    def plain() -> list[Plain]:
+        found = name_vectors(model.index, parts, calibration, query.where, request.cut_off)
+        return [{**one.plain(), "evidence": _plain(library, one.evidence)["results"]} for one in found]
+
+    with stage("search"):
+        async with library.large if len(examples) * DEPTH > _LARGE else nullcontext():
+            found = await model.call(plain)
+    names = [{"query": each.shown, **one} for each, one in zip(examples, found, strict=True)]
+    return {**library.envelope(model), "names": names}
 
 
 async def compare(library: Library, request: SearchRequest, files: Sequence[bytes] = ()) -> Plain:
@@ -53,10 +79,14 @@ async def compare(library: Library, request: SearchRequest, files: Sequence[byte
     if library.second is None:
         raise Problem(404, "There is nothing to compare with: the server was started without --against.")
     query = request.to_query(library.limits, files)
-    library.check_fields(query.where)
+    library.check_fields(query.fields)
+    if query.group_by is not None:
+        raise Problem(422, "Two models are compared item by item; leave group_by out.")
+    if query.least:
+        raise Problem(422, "Two models are compared on whole lists; leave min_chance and precision out.")
     if request.vectors:
         raise Problem(422, "A vector belongs to one model; compare by files, uploads or ids.")
-    if len(query.examples) != 1 and not query.is_combined:
+    if len(query.examples) + (query.text is not None and not query.examples) != 1 and not query.is_combined:
         raise Problem(422, "Two models are compared on one query at a time.")
     examples = await _examples(library, query, library.models)
     first, second = [(await _answers(library, model, query, examples))[0] for model in library.models]
@@ -149,16 +179,39 @@ async def _answers(library: Library, model: ServedModel, query: WebQuery, exampl
     if query.is_combined:
         whole = {"kind": "examples", "of": [*shown, *(e.shown for e in like)], "against": [e.shown for e in unlike]}
         shown = [{**(shown[0] if shown else {}), **whole}]
+    text = None
+    if query.text is not None:
+        with stage("embed"):
+            text = (await model.call(model.catalogue.embedder.encode_text, query.text))[0]
+        words = {"text": query.text, "text_weight": query.text_weight}
+        shown = [{**one, **words} for one in shown] or [{"kind": "text", **words}]
     parts = [[each.resolved(model) for each in some] for some in (examples, like, unlike)]
-    large = len(shown) * query.k > _LARGE
+    large = len(shown) * (query.deepest or query.k) > _LARGE
     with stage("search"):
         async with library.large if large else nullcontext():
-            found = await model.call(lambda: [_plain(library, hits) for hits in answer(model.index, query, *parts)])
-    return [{"query": one, "results": hits} for one, hits in zip(shown, found, strict=True)]
+            told = model.catalogue.calibration
+            found = await model.call(
+                lambda: [
+                    _plain(library, hits) for hits in answer(model.index, query, *parts, text=text, calibration=told)
+                ]
+            )
+    return [{"query": one, **plain} for one, plain in zip(shown, found, strict=True)]
 
 
-def _plain(library: Library, hits: Sequence[Any]) -> list[Plain]:
+def _plain(library: Library, hits: Sequence[Hit]) -> Plain:
     check_cancelled()
-    return [
-        {"rank": hit.rank, "score": round(hit.score, 6), **library.plain_item(hit.id, hit.metadata)} for hit in hits
+    plain = [
+        {"rank": hit.rank, "score": round(hit.score, 6), **_chance(hit), **library.plain_item(hit.id, hit.metadata)}
+        for hit in hits
     ]
+    if isinstance(hits, Hits) and hits.nothing is not None:
+        return {"results": [], **hits.nothing.plain()}
+    if not isinstance(hits, GroupedHits):
+        return {"results": plain}
+    for one, hit in zip(plain, hits, strict=True):
+        one["others"] = len(hit.others)
+    return {"results": plain, "stopped_at": hits.stopped_at}
+
+
+def _chance(hit: Hit) -> Plain:
+    return {} if hit.chance is None else {"chance": round(hit.chance, 4)}

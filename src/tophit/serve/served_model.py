@@ -41,6 +41,8 @@ class ServedModel:
         self.index = self.catalogue.index
         self.index.most_results = limits.k + limits.vectors  # items used as queries are left out of their results
         self.model = self.index.fingerprint
+        if self.catalogue.embedder.takes_words:
+            _ = self.catalogue.embedder.text  # loaded now, not while the first search waits
         self.batcher = Batcher(
             embedding_function(self.catalogue.embedder),
             limits.batch,

@@ -28,6 +28,7 @@ from tophit.training.devices import choose_device
 from tophit.training.optimizer import make_optimizer
 from tophit.training.sources import Source
 from tophit.training.suited_batches import makes_batches
+from tophit.training.words import check_words, with_words
 
 _PEER_MODULES = {"loss": "losses", "miner": "miners"}
 
@@ -130,7 +131,7 @@ def make_sampler(recipe: Recipe, numbers: ClassNumbers) -> BatchSampler:
 
 def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: Stepper) -> Method:
     """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
-    loss = _whole_loss(recipe, recipe.loss, source.classes, embedder)
+    loss = with_words(recipe, _whole_loss(recipe, recipe.loss, source.classes, embedder), embedder, source)
     fields = recipe.method.model_dump()
     kind: type[Method] = find("method", fields.pop("name")).load()
     if recipe.miner.name != "none" and any(
@@ -150,7 +151,7 @@ def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: St
         memory=_memory(recipe),
         classes=source.classes,
         dim=embedder.dim,
-        channels=embedder.backbone.channels,
+        channels=embedder.channels,
         device=embedder.device,
         stepper=stepper,
     )
@@ -171,6 +172,7 @@ def loss_class(recipe: Recipe) -> type[nn.Module]:
 def check_recipe(recipe: Recipe) -> None:
     """Raise if the loss, miner, memory, batches and method can't be combined, before any data are read."""
     _check_what_learns(recipe)
+    check_words(recipe)
     method: type[Method] = find("method", recipe.method.name).load()
     name, loss = recipe.loss.name, loss_class(recipe)
     if recipe.memory.size and not method.takes_memory:

@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
+from tophit.calibrating import drop_stale
 from tophit.data.manifest import ImageRow
+from tophit.embedding.rows import EmbeddedRows
+from tophit.errors import TophitError
 from tophit.evaluation import paired_difference
 from tophit.methods import Stepper
 from tophit.models.embedder import Embedder
 from tophit.progress import View
 from tophit.recipe import Recipe
+from tophit.training.calibrate_rows import calibrate_vectors
 from tophit.training.devices import on_first
 from tophit.training.evaluate import (
     cluster_metrics,
@@ -43,6 +47,8 @@ class FinalTest:
     view: View
     per_query: dict[str, tuple[Any, list[str]]] = field(default_factory=dict)
     """By name: every test query's metrics, and the queries' labels."""
+    kept: EmbeddedRows | None = None
+    """The test rows, embedded by what was kept."""
 
     def after(self, embedder: Embedder) -> dict[str, Any]:
         """Measure what was kept: all metrics, clusters, named test sets, beside the paper's numbers."""
@@ -52,6 +58,38 @@ class FinalTest:
         """Measure the backbone as it was, and what was gained over it."""
         found = self._measured(embedder, "before", "before_intervals")
         return found | on_first(self.stepper, self._gain)
+
+    def calibrate(self, embedder: Embedder) -> dict[str, Any]:
+        """Calibrate what was kept on classes that training did not see, and save that beside it."""
+        if not self.recipe.evaluation.calibrate:
+            return {}
+        learned = set(self.rows.whole.where("train").labels)
+        parts: list[tuple[np.ndarray, list[ImageRow]]] = []
+        if self.kept is not None:
+            parts.append((self.kept.vectors, [self.rows.test.rows[i] for i in self.kept.rows]))
+        held = self.rows.validation
+        if len(held) and held.kind != "several" and all(row.role == "both" for row in (*held, *self.rows.test)):
+            embedded = shared_embeddings(self.stepper, embedder, held.rows)
+            parts.append((embedded.vectors, [held.rows[i] for i in embedded.rows]))
+
+        def measure() -> dict[str, Any]:
+            rows = [row for _, some in parts for row in some]
+            used = [number for number, row in enumerate(rows) if row.label not in learned]
+            if not used:
+                return {}
+            vectors = np.concatenate([vectors for vectors, _ in parts])[used]
+            try:
+                made = calibrate_vectors(
+                    vectors, [rows[i] for i in used], embedder.fingerprint(), seed=self.recipe.seed
+                )
+            except TophitError as error:
+                drop_stale(self.run.best, embedder.fingerprint())
+                self.view.note(str(error))
+                return {}
+            made.save(self.run.best)
+            return {"calibration": made.sentences()}
+
+        return on_first(self.stepper, measure)
 
     def _gain(self) -> dict[str, Any]:
         """Compare what was kept with the untrained backbone on every test query."""
@@ -68,6 +106,8 @@ class FinalTest:
         if not has_pairs(test) or not self.recipe.evaluation.test:
             return {metrics_name: {}, intervals_name: {}}
         embedded = shared_embeddings(self.stepper, embedder, test.rows, self.view.track("Test"))
+        if metrics_name == "test":
+            self.kept = embedded
         for row, reason in embedded.bad.items():
             # Once training is done, a bad test image must not lose its result.
             self.bad.add(test.number(row), reason, enforce=False)

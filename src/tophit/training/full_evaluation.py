@@ -44,6 +44,7 @@ from tophit.training.evaluate import (
 )
 from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
 from tophit.training.row_relevance import Judging, in_words, usual_metrics
+from tophit.training.words import text_metrics
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
@@ -67,7 +68,12 @@ class FullEvaluation:
     test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
     lengths: list[Length] = field(default_factory=list)  # prefixes of the vectors, if asked for
+    text: dict[str, float] = field(default_factory=dict)  # how well class names find images, with a text tower
+    text_against: dict[str, float] = field(default_factory=dict)  # the same of the second model
     relevance: str = ""  # what counts as relevant, in words, where it is not equal labels
+    rows: list[ImageRow] = field(default_factory=list)  # all that could be read
+    vectors: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # of ``rows``
+    calibration: list[str] = field(default_factory=list)  # what was calibrated on them, in words
 
     def headline(self) -> str:
         """Say how many queries of how many classes were measured."""
@@ -78,11 +84,17 @@ class FullEvaluation:
 
     def sentences(self) -> list[str]:
         """Say what counts as relevant, if not equal labels, and how far classes are spread, where images have one."""
-        return [*([self.relevance] if self.relevance else []), *([spread_sentence(self.spread)] if self.spread else [])]
+        words = ", ".join(f"{name} {100 * value:.1f}" for name, value in self.text_against.items())
+        return [
+            *([self.relevance] if self.relevance else []),
+            *([f"The other model by words: {words}."] if words else []),
+            *([spread_sentence(self.spread)] if self.spread else []),
+            *self.calibration,
+        ]
 
     def tables(self) -> list[Table]:
         """Return the metrics with their intervals; with a second model, the differences; named test sets."""
-        found = [metric_list({**self.metrics, **self.clustering}, self.metrics.intervals)]
+        found = [metric_list({**self.metrics, **self.clustering, **self.text}, self.metrics.intervals)]
         if self.other is not None:
             found.append(comparison_list(self.metrics, self.other, self.differences))
         if self.lengths:
@@ -195,8 +207,18 @@ def evaluate_fully(
         test_sets=named_set_metrics(vectors, used, protocol),
         protocol=protocol,
         lengths=measure_lengths(vectors, used, measured, dims) if dims else [],
+        text=_by_words(embedder, vectors, used, search.gallery),
+        text_against={} if second is None or against is None else _by_words(against, second, used, search.gallery),
         relevance=in_words(used, judging),
+        rows=used,
+        vectors=vectors,
     )
+
+
+def _by_words(
+    embedder: Embedder, vectors: np.ndarray, rows: Sequence[ImageRow], gallery: np.ndarray
+) -> dict[str, float]:
+    return text_metrics(embedder, vectors[gallery], [rows[i] for i in gallery])
 
 
 def embed_by_both(
@@ -253,12 +275,18 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         "intervals": evaluation.metrics.intervals,
         "spread": evaluation.spread,
     }
+    if evaluation.calibration:
+        answer["calibration"] = evaluation.calibration
     if evaluation.relevance:
         answer["relevance"] = evaluation.relevance
     if evaluation.test_sets:
         answer |= {"test_sets": evaluation.test_sets, "protocol": evaluation.protocol}
     if evaluation.lengths:
         answer["lengths"] = [each.plain() for each in evaluation.lengths]
+    if evaluation.text:
+        answer["text"] = evaluation.text
+    if evaluation.text_against:
+        answer["text_against"] = evaluation.text_against
     if evaluation.clustering:
         answer["clustering"] = evaluation.clustering
     if evaluation.other is not None:

@@ -201,7 +201,7 @@ def splits_wanted(recipe: Recipe, rows: RunRows) -> int:
 
 def split_recipe(recipe: Recipe, fold: int) -> Recipe:
     """Return the recipe of the same training with other validation classes; it never looks at the test classes."""
-    evaluation = {"test": False, "before": False, "per_query": False, "splits": 1}
+    evaluation = {"test": False, "before": False, "per_query": False, "splits": 1, "calibrate": False}
     return recipe.model_copy(
         update={
             "log": (),

@@ -5,11 +5,13 @@ from dataclasses import asdict
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tophit.evaluation import PairedDifference
-from tophit.models.embedder import Embedder, load
 from tophit.tables import Measured, as_html, as_text, metrics_table
+
+if TYPE_CHECKING:
+    from tophit.evaluation import PairedDifference
+    from tophit.models.embedder import Embedder
 
 _PERCENT = "On the test classes, in percent; ± is half of the 95% interval over classes."
 
@@ -40,8 +42,10 @@ class TrainingResult(dict[str, Any]):
         return self.get("before") or {}
 
     @property
-    def gain(self) -> dict[str, PairedDifference]:
+    def gain(self) -> "dict[str, PairedDifference]":
         """What was gained over the untrained backbone on the test classes, with paired intervals over classes."""
+        from tophit.evaluation import PairedDifference
+
         return {name: PairedDifference(**value) for name, value in self.get("gain", {}).items()}
 
     @property
@@ -50,14 +54,17 @@ class TrainingResult(dict[str, Any]):
         return self.get("kept", {}).get("kept", "trained")
 
     @cached_property
-    def embedder(self) -> Embedder:
+    def embedder(self) -> "Embedder":
         """What the run kept, ready to embed."""
+        from tophit.models import load
+
         return load(self.folder / "best")
 
     def sentences(self) -> list[str]:
-        """Say what was kept and what was gained."""
+        """Say what was kept, what was gained, and how well its chances hold."""
         found = [self["kept"]["sentence"]] if "kept" in self else []
-        return [*found, gain_sentence(self)] if self.get("gain") else found
+        gained = [gain_sentence(self)] if self.get("gain") else []
+        return [*found, *gained, *self.get("calibration", ())]
 
     def headline(self) -> str:
         """Say how long it took and where the embedder is."""
@@ -83,7 +90,7 @@ class TrainingResult(dict[str, Any]):
         return f"<p>{lines}</p>{table}"
 
 
-def gain_fields(gain: Mapping[str, PairedDifference], classes: int) -> dict[str, Any]:
+def gain_fields(gain: "Mapping[str, PairedDifference]", classes: int) -> dict[str, Any]:
     """Return gains as a result holds them."""
     return {"gain": {name: asdict(value) for name, value in gain.items()}, "gain_classes": classes}
 

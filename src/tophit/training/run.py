@@ -17,10 +17,7 @@ from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import TophitError, UsageError
 from tophit.files import FileLock, Locked, replace_file, write_text
-from tophit.models.backbones import renamed
-from tophit.models.embedder import saved_weights
 from tophit.recipe import Recipe, read_recipe
-from tophit.training.checkpoints import Checkpoints
 from tophit.training.run_rows import data_of, with_validation
 
 _LOCK = ".in-progress"
@@ -129,6 +126,8 @@ class Run:
     def recipe(self) -> Recipe:
         """Return the run's recipe, with what its version did: it kept what was trained, and named backbones its way."""
         recipe = read_recipe(self.recipe_path, absent={"evaluation": {"keep": "trained"}})
+        from tophit.models.backbones import renamed  # here, because it imports torch
+
         backbone = renamed(recipe.embedder.backbone, self._backbone_weights)
         embedder = recipe.embedder.model_copy(update={"backbone": backbone})
         return recipe.model_copy(update={"embedder": embedder})
@@ -137,6 +136,8 @@ class Run:
         """Return the names of the weights of the run's backbone, as far as it saved them."""
         checkpoint = None if self.best.is_dir() else self.load_checkpoint()
         learned = checkpoint["embedder"] if checkpoint else ()
+        from tophit.models.embedder import saved_weights
+
         return saved_weights(self.best) | {name.removeprefix("backbone.") for name in learned}
 
     def result(self) -> dict[str, Any] | None:
@@ -169,10 +170,14 @@ class Run:
 
     def save_checkpoint(self, state: dict[str, Any], keep: int = 1) -> None:
         """Write a checkpoint and keep the last ``keep`` of them."""
+        from tophit.training.checkpoints import Checkpoints
+
         Checkpoints(self.folder, keep).save(state)
 
     def load_checkpoint(self, note: Callable[[str], None] = lambda sentence: None) -> dict[str, Any] | None:
         """Return the tensors and plain values of the last intact checkpoint, or None if there is none."""
+        from tophit.training.checkpoints import Checkpoints
+
         return Checkpoints(self.folder).load(note)
 
     def check_new(self) -> None:

@@ -92,12 +92,24 @@ export function Metrics() {
   <//>`;
 }
 
+const Figures = ({ drawings }) => html`<div class="drawings">${drawings.map((one) => html`<figure key=${one.name} id="drawing-${one.name}">
+    <h3>${one.title}</h3><div class="drawn" dangerouslySetInnerHTML=${{ __html: one.svg }}></div><figcaption>${one.caption}</figcaption>
+  </figure>`)}</div>`;
+
 export function Drawings() {
   const { drawings } = content;
   if (!drawings?.length) return null;
   return html`<${Part} id="curves" title="Curves" brief=${drawings.map((one) => one.title.toLowerCase()).join(", ")}>
-    <div class="drawings">${drawings.map((one) => html`<figure key=${one.name} id="drawing-${one.name}">
-      <h3>${one.title}</h3><div class="drawn" dangerouslySetInnerHTML=${{ __html: one.svg }}></div><figcaption>${one.caption}</figcaption>
-    </figure>`)}</div>
+    <${Figures} drawings=${drawings} />
+  <//>`;
+}
+
+/** How likely results are right, and whether that held. */
+export function Chances() {
+  const { chances } = content;
+  if (!chances) return null;
+  return html`<${Part} id="chances" title="Chances" brief="are results told at 90% right in 90 of 100 cases, and are unknown queries noticed?">
+    ${chances.sentences.map((sentence) => html`<p class="under-table">${sentence}</p>`)}
+    <${Figures} drawings=${chances.drawings} />
   <//>`;
 }

@@ -8,10 +8,15 @@ import { Comparison } from "./compare.js";
 import { Crop } from "./crop.js";
 import { Details, openDetails } from "./details.js";
 import { Facets } from "./facets.js";
+import { Download } from "./download.js";
 import { Filters } from "./filters.js";
-import { Grid, Picture } from "./grid.js";
+import { Grid } from "./grid.js";
+import { Picture } from "./picture.js";
+import { Doubt, LeastChance, Nothing } from "./chances.js";
+import { GroupBy } from "./groups.js";
 import { EmbeddingMap } from "./map.js";
 import * as state from "./state.js";
+import { Words } from "./words.js";
 import { Worst } from "./worst.js";
 
 const { about, answer, busy, change, hasQuery, needsToken, notice, sample, search } = state;
@@ -62,9 +67,10 @@ function Query() {
           <button class="link" onClick=${state.startOver}>Start over</button></p>
       </div>
     </div>`}
+    <${Words} />
     <label class="drop ${hasQuery(search.value) ? "slim" : ""}">
-      <input type="file" accept="image/jpeg,image/png,image/webp" multiple onChange=${pick} id="pick" />
-      <strong>${hasQuery(search.value) ? "Another picture" : "Drop a picture here"}</strong>
+      <input type="file" accept="image/*,.heic,.heif,.avif" multiple onChange=${pick} id="pick" />
+      <strong>${!hasQuery(search.value) ? "Drop a picture here" : id || uploads.length ? "Another picture" : "Add a picture"}</strong>
       <span class="muted">or paste it, or click to choose one</span>
     </label>
     <details class="more" open=${wide.matches}><summary>Filters and options</summary>
@@ -75,6 +81,8 @@ function Query() {
         onChange=${(event) => change({ k: Math.max(1, Number.parseInt(event.target.value, 10) || 24) })} /></label>
       <label>Order <select id="rerank" value=${search.value.rerank} onChange=${(event) => change({ rerank: event.target.value })}>
         ${Object.entries(RERANKINGS).map(([name, words]) => html`<option value=${name}>${words}</option>`)}</select></label>
+      <${GroupBy} />
+      <${LeastChance} />
       ${about.value?.against && html`<label class="switch"><input id="compare" type="checkbox" checked=${search.value.compare}
         onChange=${(event) => change({ compare: event.target.checked })} /> <span>Compare with ${about.value.against}</span></label>`}
     </div></details>
@@ -91,19 +99,22 @@ function Query() {
 function Found() {
   const found = answer.value;
   if (!hasQuery(search.value)) {
-    return html`<div class="found"><h1>Search by a picture</h1>
-      <p class="muted">Drop, paste or choose one, or start from one of these.</p>
+    return html`<div class="found"><h1>Search by ${about.value?.words ? "words or a picture" : "a picture"}</h1>
+      <p class="muted">${about.value?.words ? "Describe what you look for, drop or paste a picture" : "Drop, paste or choose one"}, or start from one of these.</p>
       <${Grid} items=${sample.value} label="Some items of the index" /></div>`;
   }
   if (!found) return html`<div class="found"><p class="waiting" role="status">${busy.value ? "Searching …" : ""}</p></div>`;
   const times = Object.entries(found.times).filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name.replace("_ms", "")} ${ms.toFixed(1)} ms`);
   const asked = found.queries?.[0].query;
   const results = found.queries?.[0].results;
+  const early = found.queries?.[0].stopped_at;
+  if (found.queries?.[0].reason) return html`<div class="found ${busy.value ? "busy" : ""}"><${Nothing} found=${found.queries[0]} /></div>`;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <div class="found-head"><h1>${found.second ? "Two models, one query" : `${results.length} nearest`}</h1>
-      <p class="muted small" id="times">${times.join(" · ")}</p></div>
+    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${search.value.text ? ` to “${search.value.text}”` : ""}`}</h1>
+      <p class="muted small" id="times">${times.join(" · ")}</p><${Download} results=${results} /></div>
+    ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`
-      : results.length ? html`<${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box ? asked.label : null} label="Results" />`
+      : results.length ? html`<${Doubt} results=${results} /><${Grid} items=${results} steerable wanted=${asked.kind === "item" && !search.value.box && !search.value.text ? asked.label : null} label="Results" />`
       : html`<p class="waiting">Nothing found. A filter may be too narrow.</p>`}
   </div>`;
 }

@@ -2,7 +2,8 @@
 // report; a line leads from each item's place there to its place here.
 import { kind, sign, words } from "./changes.js";
 import { html, breakable } from "./html.js";
-import { judged, Mark, Picture } from "./grid.js";
+import { judged, Mark } from "./grid.js";
+import { Picture } from "./picture.js";
 import { searchFrom } from "./state.js";
 
 const ROW = 84; // pixels, as in style.css

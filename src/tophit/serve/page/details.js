@@ -3,7 +3,8 @@ import { html, breakable } from "./html.js";
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { picture } from "./api.js";
-import { search, searchFrom, steer } from "./state.js";
+import { percent } from "./chances.js";
+import { change, hasQuery, say, search, searchFrom, steer } from "./state.js";
 
 /** The items to step through, and the place of the one that is open. */
 const opened = signal(null);
@@ -15,12 +16,28 @@ const opened = signal(null);
  */
 export const openDetails = (items, item, steerable = false) => (opened.value = { items, place: items.indexOf(item), steerable });
 
+/** Whether a search can be narrowed to the items that share a value. */
+const canNarrow = (value) => hasQuery(search.value) && ["string", "number", "boolean"].includes(typeof value);
+
+const narrow = (name, value) => {
+  opened.value = null;
+  change({ view: "search", where: { ...search.value.where, [name]: value } });
+};
+
+const copy = (text) => navigator.clipboard.writeText(text).then(() => say("Copied."), () => say("This browser does not allow copying."));
+
 const write = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
 
 function Facts({ item }) {
-  const rows = Object.entries(item.metadata).filter(([name]) => name !== "label");
-  const told = [item.rank && ["rank", item.rank], item.score != null && ["score", item.score.toFixed(4)], ["id", item.id], ...rows].filter(Boolean);
-  return html`<dl class="item-facts">${told.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${breakable(write(value))}</dd></div>`)}</dl>`;
+  const told = [item.rank && ["rank", item.rank], item.score != null && ["score", item.score.toFixed(4)],
+    item.chance != null && ["chance", percent(item.chance)], item.others > 0 && ["others", item.others]];
+  const row = (name, value, tool) => html`<div key=${name}><dt>${name}</dt><dd>${breakable(write(value))} ${tool}</dd></div>`;
+  return html`<dl class="item-facts">
+    ${told.filter(Boolean).map(([name, value]) => row(name, value))}
+    ${row("id", item.id, navigator.clipboard && html`<button class="link" aria-label="Copy the id" onClick=${() => copy(item.id)}>copy</button>`)}
+    ${Object.entries(item.metadata).map(([name, value]) => row(name, value, canNarrow(value)
+      && html`<button class="link" aria-label="Only items with ${name} ${value}" onClick=${() => narrow(name, value)}>only these</button>`))}
+  </dl>`;
 }
 
 export function Details() {

@@ -13,12 +13,16 @@ import { NeedsToken, get, getWhenReady, post, postFiles } from "./api.js";
  * @property {Object<string, any>} where
  * @property {number} k
  * @property {string} rerank
+ * @property {string} group      the field that groups results, or ""
+ * @property {number} least      the least chance of a result, 0 for any
  * @property {boolean} compare
+ * @property {string} text       words to search for, or ""
+ * @property {number} weight     how much they weigh beside pictures, 0 to 1
  */
 
 /** @type {Search} */
 const EMPTY = {
-  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", compare: false,
+  view: "search", id: "", uploads: [], box: null, like: [], unlike: [], where: {}, k: 24, rerank: "", group: "", least: 0, compare: false, text: "", weight: 0.5,
 };
 
 export const search = signal(readAddress());
@@ -50,8 +54,18 @@ export function readAddress() {
     where,
     k: Math.max(1, Number.parseInt(given.get("k") || "", 10) || EMPTY.k),
     rerank: given.get("rerank") || "",
+    group: given.get("group") || "",
+    least: Math.min(1, Math.max(0, Number.parseFloat(given.get("least") || "") || 0)),
     compare: given.get("compare") === "1",
+    text: given.get("text") || "",
+    weight: share(given.get("weight")),
   };
+}
+
+/** A number from 0 to 1 as written in the address; without one, half. */
+function share(text) {
+  const value = Number.parseFloat(text ?? "");
+  return value >= 0 && value <= 1 ? value : EMPTY.weight;
 }
 
 /** @param {Search} state */
@@ -66,7 +80,11 @@ export function address(state) {
   if (Object.keys(state.where).length) told.set("where", JSON.stringify(state.where));
   if (state.k !== EMPTY.k) told.set("k", String(state.k));
   if (state.rerank) told.set("rerank", state.rerank);
+  if (state.group) told.set("group", state.group);
+  if (state.least) told.set("least", String(state.least));
   if (state.compare) told.set("compare", "1");
+  if (state.text) told.set("text", state.text);
+  if (state.text && state.weight !== EMPTY.weight) told.set("weight", String(state.weight));
   const text = told.toString();
   return text ? `/?${text}` : "/";
 }
@@ -79,9 +97,9 @@ export function change(changes) {
 }
 
 /** Search from an item: a new question, so what steered the old one goes. */
-export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [] });
+export const searchFrom = (id) => change({ view: "search", id, uploads: [], box: null, like: [], unlike: [], text: "" });
 
-export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, compare: search.value.compare });
+export const startOver = () => change({ ...EMPTY, where: search.value.where, k: search.value.k, group: search.value.group, least: search.value.least, compare: search.value.compare });
 
 /**
  * Like or dislike an item; the same again takes it back.
@@ -98,7 +116,11 @@ export function steer(side, id) {
 }
 
 /** @param {Search} state */
-export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length);
+export const hasQuery = (state) => Boolean(state.id || state.uploads.length || state.like.length || state.text);
+
+/** Whether results of this search have chances: those of single pictures, in the order found. */
+export const tellsChances = (state) =>
+  Boolean(about.value?.calibration) && !state.compare && !state.rerank && !state.text && state.uploads.length < 2 && !state.like.length && !state.unlike.length;
 
 /** @param {Search} state */
 function request(state) {
@@ -112,7 +134,23 @@ function request(state) {
     where: Object.keys(state.where).length ? state.where : null,
     k: state.k,
     rerank: state.rerank ? [state.rerank] : [],
+    ...(state.text && { text: state.text, text_weight: state.weight }),
+    group_by: (!state.compare && state.group) || null, // two models are compared picture by picture
+    min_chance: (tellsChances(state) && state.least) || null,
   };
+}
+
+/**
+ * The rest of a result's group, nearest first: the same search among the group.
+ * @param {any} item
+ */
+export async function othersOf(item) {
+  const state = search.value;
+  const group = { ...state.where, [state.group]: item.metadata[state.group] };
+  const k = Math.min(item.others + 1, about.value.limits.k);
+  const found = await post("/search", { ...request(state), where: group, k, rerank: [], group_by: null, min_chance: null });
+  const others = found.queries[0].results.filter((one) => one.id !== item.id);
+  return others.map(({ rank, ...one }) => one); // their ranks are among the group only
 }
 
 let running = null;
@@ -152,14 +190,14 @@ export async function runSearch() {
 function summary(found) {
   const results = found.queries ? found.queries[0].results : found.second.results;
   const first = results[0];
-  if (!first) return "Nothing found. A filter may be too narrow.";
-  return `${results.length} results. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
+  if (!first) return found.queries?.[0].reason ?? "Nothing found. A filter may be too narrow.";
+  return `${results.length} ${search.value.group ? "groups" : "results"}. First: ${first.label ?? first.id}, score ${first.score.toFixed(2)}.`;
 }
 
 /** @param {File[]} files */
 export async function searchFiles(files) {
   const pictures = files.filter((file) => file.type.startsWith("image/") || !file.type);
-  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG or WebP."));
+  if (!pictures.length) return fail(new Error("That is not a picture. Use JPEG, PNG, WebP, or another kind of image file."));
   busy.value = true;
   try {
     const found = await postFiles(pictures, { k: 1, together: false });

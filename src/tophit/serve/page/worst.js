@@ -2,7 +2,8 @@
 import { html, breakable } from "./html.js";
 import { useEffect, useState } from "preact/hooks";
 import { getWhenReady } from "./api.js";
-import { Mark, Picture } from "./grid.js";
+import { Mark } from "./grid.js";
+import { Picture } from "./picture.js";
 import { fail, say, search, searchFrom } from "./state.js";
 
 const percent = (value) => `${(100 * value).toFixed(1)}%`;

@@ -1,0 +1,134 @@
+"""Whether results that are told 90% are right in 90 of 100 cases, on classes that neither trained nor calibrated.
+
+    python -m benchmarks.calibration runs/cub runs/cars runs/products
+
+Each run's test classes are divided in half at random, six times (three divisions, both ways): one half calibrates, the
+other is checked, in galleries like those that calibrated and in others. Intervals are bootstrap intervals over classes.
+"Index" is the calibration that ``tophit index`` makes: three quarters of the images are the gallery, which calibrates
+itself, and the other images of the same classes ask.
+"""
+
+import argparse
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tophit.data.folders import part_of
+from tophit.embedding.rows import embed_rows
+from tophit.evaluation.calibration import UNKNOWN, Calibration, calibrate, told
+from tophit.evaluation.calibration_check import Told, auroc, reliability_of
+from tophit.evaluation.ranked_lists import Labelled, draw_lists
+from tophit.models.embedder import load
+from tophit.training.run_data import data_to_test
+
+GALLERIES = {
+    "the same size": (1.0, None),
+    "a quarter of the classes": (0.25, None),
+    "3 images of each class": (1.0, 3),
+    "a quarter, 3 images of each": (0.25, 3),
+}
+FEW = (8, 12, 25)
+
+
+def main() -> None:
+    """Print a table for each run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", help="finished runs with their data")
+    parser.add_argument("--divisions", type=int, default=3)
+    parser.add_argument("--unknown", type=float, default=UNKNOWN, help="share of queries without their class")
+    arguments = parser.parse_args()
+    for run in arguments.runs:
+        data = test_images(run, arguments.unknown)
+        print(f"\n{run}: {len(data.vectors):,} images of {len(set(data.labels))} test classes\n")
+        print("| calibrated on | checked in | told 85 to 95% | told | right | AUROC of names | names told 85 to 95% |")
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        for (learned, gallery), found in measure(data, arguments.divisions).items():
+            print(row(learned, gallery, found))
+
+
+@dataclass(frozen=True)
+class Images:
+    """Vectors of images and their class numbers, and the share of queries that search without their class."""
+
+    vectors: np.ndarray
+    labels: np.ndarray
+    unknown: float
+
+    def of(self, classes: np.ndarray) -> "Images":
+        """Return the images of some classes."""
+        some = np.isin(self.labels, classes)
+        return Images(self.vectors[some], self.labels[some], self.unknown)
+
+    def calibrated(self) -> Calibration:
+        """Calibrate on them."""
+        return calibrate(self.vectors, self.labels, unknown=self.unknown)
+
+    def told_by(
+        self, made: Calibration, generator: np.random.Generator, share: float = 1.0, most: int | None = None
+    ) -> list[Told]:
+        """Return what a calibration tells about searches among them; nothing if the gallery would be too small."""
+        lists = draw_lists(Labelled.of(self.vectors, self.labels), self.unknown, generator, share, most)
+        if lists is None:
+            return []
+        first = np.sort(np.unique(self.labels, return_index=True)[1])  # numbers are in the order of first appearance
+        return [replace(told(made, lists), classes=self.labels[first][lists.classes])]
+
+
+def test_images(run: str, unknown: float) -> Images:
+    """Return the test images of a run."""
+    part = part_of(data_to_test(run, None), "test")
+    embedded = embed_rows(load(run), part.rows)
+    names = [part.rows[number].label for number in embedded.rows]
+    return Images(embedded.vectors, np.unique(names, return_inverse=True)[1], unknown)
+
+
+def measure(data: Images, divisions: int) -> dict[tuple[str, str], list[Told]]:
+    """Return what was told in each situation."""
+    found: dict[tuple[str, str], list[Told]] = {}
+    classes = np.unique(data.labels)
+    for division in range(divisions):
+        order = np.random.default_rng(division).permutation(classes)
+        halves = order[: len(order) // 2], order[len(order) // 2 :]
+        for own, other in (halves, halves[::-1]):
+            generator, checked = np.random.default_rng(division), data.of(other)
+            made = data.of(own).calibrated()
+            for name, (share, most) in GALLERIES.items():
+                some = checked.told_by(made, generator, share, most)
+                found.setdefault((f"{len(own)} classes", name), []).extend(some)
+            for few in FEW:
+                some = checked.told_by(data.of(own[:few]).calibrated(), generator)
+                found.setdefault((f"{few} classes", f"{len(own) / few:.0f} times larger"), []).extend(some)
+        key = ("the index itself", "the same index, new images")
+        found.setdefault(key, []).extend(told_by_index(data, division))
+    return found
+
+
+def told_by_index(data: Images, seed: int) -> list[Told]:
+    """Return what an index that calibrates itself tells about new images of its classes."""
+    order = np.random.default_rng(seed).permutation(len(data.labels))
+    asking, gallery = order[: len(order) // 4], np.sort(order[len(order) // 4 :])
+    own = data.vectors[gallery], data.labels[gallery]
+    searches = Labelled.of(data.vectors[asking], data.labels[asking], *own)
+    lists = draw_lists(searches, data.unknown, np.random.default_rng(seed))
+    made = calibrate(*own, unknown=data.unknown)
+    return [] if lists is None else [told(made, lists)]
+
+
+def row(learned: str, gallery: str, found: list[Told]) -> str:
+    """Return a row of the table: all divisions together."""
+    names = ("name_chances", "name_right", "known", "classes")
+    rest = [np.concatenate([getattr(each, name) for each in found]) for name in names]
+    first = (np.concatenate([getattr(each, name)[:, :10] for each in found]) for name in ("chances", "right"))
+    whole = Told(*first, *rest)
+    near = reliability_of(whole)
+    area = "{:.3f} ({:.3f} to {:.3f})".format(*auroc(whole.name_chances, whole.known, whole.classes))
+    some = (whole.name_chances >= 0.85) & (whole.name_chances < 0.95)
+    named = f"{some.sum():,}: {whole.name_right[some].mean():.1%} right" if some.any() else "none"
+    if not near["results"]:
+        return f"| {learned} | {gallery} | none | | | {area} | {named} |"
+    right = f"{near['right']:.1%} ({near['low']:.1%} to {near['high']:.1%})"
+    return f"| {learned} | {gallery} | {near['results']:,} | {near['told']:.1%} | {right} | {area} | {named} |"
+
+
+if __name__ == "__main__":
+    main()
