@@ -71,7 +71,7 @@ def _first_cell(judged: Judged, results: Path, progress: Progress) -> str:
     if judged.verdict is None:
         return f"{judged.claim.name}<br>not run yet ({missing} searches and runs)"
     without = ", ".join(SETS[name].title for name in judged.missing)
-    left = f"<br>without {without}: not run yet" if judged.missing else ""
+    left = f", without {without}: not run yet" if judged.missing else ""
     return f"{judged.claim.name}<br>{_judged(judged)}{left}"
 
 
@@ -93,7 +93,9 @@ def _judged(judged: Judged) -> str:
         planned_seeds(name, each) for name in judged.sets for each in (judged.claim.better, judged.claim.worse)
     )
     if judged.seeds < planned:
-        word += f" so far: {judged.seeds} of {planned} seeds"
+        word += f" so far, with {judged.seeds} of {planned} seeds"
+    elif judged.missing:
+        word += " so far"
     return f"sees {100 * verdict.detectable:.1f}; {signed(found)}{paper}<br>{word}"
 
 
