@@ -1,6 +1,7 @@
 """Whether results that are told 90% are right in 90 of 100 cases, on classes that neither trained nor calibrated.
 
     python -m benchmarks.calibration runs/cub runs/cars runs/products
+    python -m benchmarks.calibration emoji8_64.npz omniglot28.npz --most 8   # arrays of images, by the bare backbone
 
 Each run's test classes are divided in half at random, six times (three divisions, both ways): one half calibrates, the
 other is checked, in galleries like those that calibrated and in others. Intervals are bootstrap intervals over classes.
@@ -12,6 +13,7 @@ import argparse
 from dataclasses import dataclass, replace
 
 import numpy as np
+from PIL import Image
 
 from tophit.data.folders import part_of
 from tophit.embedding.rows import embed_rows
@@ -33,12 +35,14 @@ FEW = (8, 12, 25)
 def main() -> None:
     """Print a table for each run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", help="finished runs with their data")
+    parser.add_argument("runs", nargs="+", help="finished runs, or .npz files: images, labels, split by class")
     parser.add_argument("--divisions", type=int, default=3)
     parser.add_argument("--unknown", type=float, default=UNKNOWN, help="share of queries without their class")
+    parser.add_argument("--most", type=int, default=8, help="of an .npz file: images of each class")
     arguments = parser.parse_args()
     for run in arguments.runs:
-        data = test_images(run, arguments.unknown)
+        is_file = run.endswith(".npz")
+        data = file_images(run, arguments.most, arguments.unknown) if is_file else test_images(run, arguments.unknown)
         print(f"\n{run}: {len(data.vectors):,} images of {len(set(data.labels))} test classes\n")
         print("| calibrated on | checked in | told 85 to 95% | told | right | AUROC of names | names told 85 to 95% |")
         print("| --- | --- | --- | --- | --- | --- | --- |")
@@ -80,6 +84,19 @@ def test_images(run: str, unknown: float) -> Images:
     embedded = embed_rows(load(run), part.rows)
     names = [part.rows[number].label for number in embedded.rows]
     return Images(embedded.vectors, np.unique(names, return_inverse=True)[1], unknown)
+
+
+def file_images(path: str, most: int, unknown: float) -> Images:
+    """Return the test classes of an array of images, at most so many of each, by the pretrained backbone."""
+    with np.load(path, allow_pickle=False) as file:
+        images, labels, split = file["images"], file["labels"], file["split"]
+    rows, generator = np.flatnonzero(split[labels] == "test"), np.random.default_rng(0)
+    kept = [generator.permutation(rows[labels[rows] == each])[:most] for each in np.unique(labels[rows])]
+    chosen = np.sort(np.concatenate(kept))
+    pictures = [Image.fromarray(images[row].squeeze()).convert("RGB") for row in chosen]
+    return Images(
+        load("efficientnet-lite0").encode(pictures), np.unique(labels[chosen], return_inverse=True)[1], unknown
+    )
 
 
 def measure(data: Images, divisions: int) -> dict[tuple[str, str], list[Told]]:

@@ -39,7 +39,7 @@ def test_pictures_reach_the_edge_and_nothing_glares_in_the_dark(browser: Browser
     page = context.new_page()
     page.goto(BY_FIRST)
     results(page)
-    assert page.evaluate(TO_THE_EDGE)
+    page.wait_for_function(TO_THE_EDGE)  # once the pictures are there
     assert page.evaluate(WHITE_MATS) == 0
     context.close()
 

@@ -170,6 +170,7 @@ def test_keyboard_only(page: Page) -> None:
     assert choosers
     page.keyboard.press("2")
     page.locator(".map-facts").wait_for(timeout=60_000)
+    page.wait_for_function("() => window.tophitMap")  # which listens to keys
     page.locator(".map canvas").focus()
     page.keyboard.press("+")
     page.keyboard.press("ArrowRight")

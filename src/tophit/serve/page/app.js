@@ -96,6 +96,9 @@ function Query() {
   </section>`;
 }
 
+/** What words add to the heading. */
+const told = ({ text, id, uploads }) => (text ? ` to ${id || uploads.length ? "the picture and " : ""}“${text}”` : "");
+
 function Found() {
   const found = answer.value;
   if (!hasQuery(search.value)) {
@@ -110,7 +113,7 @@ function Found() {
   const early = found.queries?.[0].stopped_at;
   if (found.queries?.[0].reason) return html`<div class="found ${busy.value ? "busy" : ""}"><${Nothing} found=${found.queries[0]} /></div>`;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${search.value.text ? ` to “${search.value.text}”` : ""}`}</h1>
+    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${told(search.value)}`}</h1>
       <p class="muted small" id="times">${times.join(" · ")}</p><${Download} results=${results} /></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`

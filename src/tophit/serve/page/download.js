@@ -1,14 +1,14 @@
 // The results as a CSV file, as `tophit search --csv` prints them.
 import { html } from "./html.js";
 
-const OWN = ["rank", "score", "id", "others"];
+const OWN = ["rank", "score", "chance", "id", "others"];
 const text = (value) => (value == null ? "" : typeof value === "object" ? JSON.stringify(value) : String(value));
 const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
 /** @param {any[]} results */
 export function asCsv(results) {
-  const rows = results.map(({ rank, score, id, others, metadata }) => {
-    const own = { rank, score, id, ...(others == null ? {} : { others }) };
+  const rows = results.map(({ rank, score, chance, id, others, metadata }) => {
+    const own = { rank, score, ...(chance == null ? {} : { chance }), id, ...(others == null ? {} : { others }) };
     return { ...own, ...Object.fromEntries(Object.entries(metadata).map(([name, value]) => [OWN.includes(name) ? `metadata.${name}` : name, value])) };
   });
   const columns = [...new Set(rows.flatMap(Object.keys))];
