@@ -8,10 +8,10 @@ from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell
 from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
 from benchmarks.claims.further_pages import robustness, together
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
+from benchmarks.claims.page_words import mean_cell, points, signed, table
 from benchmarks.claims.plan_list import Progress
 from benchmarks.claims.rounds import planned_seeds
 from benchmarks.claims.sets import REGIMES, SETS
-from benchmarks.claims.words import mean_cell, points, signed, table
 from tophit.comparing.tuning import best_trial
 from tophit.files import write_text
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from benchmarks.claims.cells import Cell
 from benchmarks.claims.evidence import difference
 from benchmarks.claims.hypotheses import FIRST, ROBUST, TOGETHER
+from benchmarks.claims.page_words import mean_cell, signed, table
 from benchmarks.claims.plan_list import Progress
 from benchmarks.claims.sets import SETS
-from benchmarks.claims.words import mean_cell, signed, table
 from tophit.comparing.tuning import best_trial
 from tophit.comparing.verdicts import judge
 

@@ -13,9 +13,9 @@ from benchmarks.claims.cells import Cell
 from benchmarks.claims.claims_page import write_page
 from benchmarks.claims.evidence import CORE, difference, first_table, sets_of
 from benchmarks.claims.hypotheses import FIRST, PAPERS, TOGETHER
+from benchmarks.claims.page_words import points
 from benchmarks.claims.rounds import ROUNDS, Round
 from benchmarks.claims.sets import SETS, long_tailed, mislabelled
-from benchmarks.claims.words import points
 
 from tophit.comparing import Store
 from tophit.comparing.plan import recipe_of
