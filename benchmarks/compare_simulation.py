@@ -5,6 +5,10 @@
 Each repetition draws runs of candidates on test classes of uneven size: a query is a hit with a probability that
 depends on its class, on the seed, on how the candidate does on that class, and on the planted difference. Three ways
 to test the same data: the comparison's own (over seeds and classes), over seeds alone, over classes alone.
+
+Then pages of verdicts, as docs/claims.md has them: 15 claims are judged together. A page of nulls, on which each method
+is compared with itself under another name, must not support anything; a gain of the size that the page itself states to
+be detectable must be found in 80% of the pages.
 """
 
 import argparse
@@ -13,7 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
-from tophit.comparing.statistics import ClassTable, estimate, ranks
+from tophit.comparing.statistics import ClassTable, PooledSpread, estimate, spread
+from tophit.comparing.verdicts import Verdict, judge, ranks
 from tophit.evaluation.confidence import paired_difference
 
 _DOUBT = 0.05
@@ -79,9 +84,45 @@ def share_of_ties_broken(world: World, candidates: int, repetitions: int, seed: 
     return broken / repetitions
 
 
+CLAIMED = 0.02
+"""What the simulated papers claim to gain."""
+REGIMES = (1, 3, 2)
+"""On how many sets each of the three regimes is tried: photos, many classes, heads."""
+PAPERS = 5
+
+
+def page_of_verdicts(world: World, gains: list[float], generator: np.random.Generator) -> list[Verdict]:
+    """Return the verdicts of a simulated page with these true gains, a regime's mean over its sets each."""
+    spreads = []
+    for number, gain in enumerate(gains):
+        pairs = [world.tables([0.0, gain], generator) for _ in range(REGIMES[number % len(REGIMES)])]
+        spreads.append(PooledSpread(tuple(spread(pair["1"] - pair["0"]) for pair in pairs)))
+    return judge(spreads, [CLAIMED] * len(gains))
+
+
+def share_of_pages_without_support(world: World, pages: int, seed: int = 0) -> float:
+    """Return the share of pages of nulls on which no claim is called supported."""
+    generator = np.random.default_rng(seed)
+    nulls = [0.0] * PAPERS * len(REGIMES)
+    clean = (
+        all(verdict.word != "supported" for verdict in page_of_verdicts(world, nulls, generator)) for _ in range(pages)
+    )
+    return sum(clean) / pages
+
+
+def share_of_planted_found(world: World, pages: int, seed: int = 0) -> tuple[float, float]:
+    """Return the gain that pages state to be detectable in their first claim, and how often it is found if planted."""
+    generator = np.random.default_rng(seed)
+    nulls = [0.0] * PAPERS * len(REGIMES)
+    size = float(np.median([page_of_verdicts(world, nulls, generator)[0].detectable for _ in range(20)]))
+    found = (page_of_verdicts(world, [size, *nulls[1:]], generator)[0].word == "supported" for _ in range(pages))
+    return size, sum(found) / pages
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--pages", type=int, default=400)
     arguments = parser.parse_args()
     print("| seeds | planted gain (points) | seeds and classes | seeds alone | one seed, classes alone |")
     print("| --- | --- | --- | --- | --- |", flush=True)
@@ -94,6 +135,13 @@ def main() -> None:
     print(
         f"\nSix equal candidates, 5 seeds: a ranking with more than one rank in {100 * broken:.1f}% of the repetitions."
     )
+    print(f"\nPages of {PAPERS * len(REGIMES)} verdicts, {arguments.pages} of each kind:\n")
+    print("| seeds | pages of nulls that support nothing | detectable gain, as stated (points) | found if planted |")
+    print("| --- | --- | --- | --- |", flush=True)
+    for seeds in (3, 5, 10):
+        clean = share_of_pages_without_support(World(seeds=seeds), arguments.pages)
+        size, found = share_of_planted_found(World(seeds=seeds), arguments.pages)
+        print(f"| {seeds} | {100 * clean:.1f}% | {100 * size:.1f} | {100 * found:.1f}% |", flush=True)
 
 
 if __name__ == "__main__":

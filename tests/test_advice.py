@@ -51,7 +51,7 @@ def test_a_plan_says_what_the_data_are_and_what_each_choice_takes(pictures: Path
     assert "activations" in measured["last", 32]["estimate"]["parts"]
     shown = command("plan", pictures, *SMALL)
     assert "48 images: 12 of 2 classes for training" in shown
-    assert "docs/claims.md" in shown
+    assert "docs/benchmarks/ranking-losses.md" in shown
     assert f"tophit train head --data {pictures}" in shown
 
 

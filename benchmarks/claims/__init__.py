@@ -1,1 +1,1 @@
-"""The five papers' claims, tested on data that can be run here."""
+"""The five papers' claims in three regimes: a plan of runs, their results as small files, and the page made of them."""

@@ -1,43 +1,64 @@
-"""The four data sets of the claims, from files whose places are given: features of photos, of icons, and drawings."""
+"""The data sets of the claims, each in one of three regimes, and what is trained on it.
 
+Files come from a folder that is laid out like this; what is missing leaves its sets out:
+
+    cub200/CUB_200_2011/                            photos, in the archive's layout
+    cub200/efficientnet_lite0_features.npz          feature files
+    cars196/efficientnet_lite0_features.npz
+    gso1008/images/OBJECT/0.jpg …                   folders of views
+    emoji8/emoji8_64.npz, omniglot28/omniglot28.npz archives of drawings
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.image_sets import drawings
-from tophit.data.feature_files import read_feature_file
-from tophit.data.folders import open_data
-from tophit.embedding.features import cached_features
+from benchmarks.image_sets import drawings, views
+from tophit.data.feature_files import FeatureFile, read_feature_file
 from tophit.files import replace_file
-from tophit.models.embedder import build_embedder
 
-ICON_SIDE = 64
 COMPONENTS = 256
-TRAIN_EVERY, TEST_EVERY = 6, 10  # characters: a small net on all of them would take minutes
+REGIMES = {
+    "a": "photos, few classes with many images, the last stages of a network from ImageNet weights",
+    "b": "many classes with few images, a network",
+    "c": "heads of frozen features",
+}
+Prepare = Callable[[Path, Path], str]
+"""From a file of the data folder, and a folder to write to, to what a recipe names as its data."""
 
 
-def icon_features(path: Path) -> Path:
-    """Write the demo set as a feature file: EfficientNet-Lite0 at 64 pixels; return the file."""
-    if not path.is_file():
-        manifest = open_data("icons")
-        features = cached_features(build_embedder(size=ICON_SIDE, crop=1.0), manifest.rows)
-        rows = [manifest.rows[i] for i in features.rows]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as temporary:
-            np.savez(
-                temporary,
-                features=features.values.astype(np.float16),
-                labels=np.asarray([row.label for row in rows]),
-                split=np.asarray([row.split for row in rows]),
-                names=np.asarray([row.path.name for row in rows]),
-            )
-    return path
+@dataclass(frozen=True)
+class ClaimSet:
+    """A set: its data, what learns, the search, and which of the papers' sets it stands for."""
+
+    title: str
+    regime: str
+    source: str  # the file or folder under the data folder
+    prepare: Prepare
+    like: str  # the papers' set whose numbers are shown beside: CUB, Cars or SOP
+    embedder: dict[str, Any]
+    rates: tuple[float, ...]
+    values: int  # of each candidate's own hyper-parameters
+    epochs: int
+    patience: int
+    seconds: float  # of the processor for one run, measured once, for the estimate of what is left
+    note: str
+    augment: dict[str, Any] | None = None
+    few_images: bool = False  # per class, as in SOP: papers have other settings then
+
+    @property
+    def trials(self) -> int:
+        """How many trials a search has."""
+        return len(self.rates) * self.values
 
 
-def reduced(file: Path, path: Path) -> Path:
+def reduced(file: Path, path: Path, change: Callable[[FeatureFile], FeatureFile] = lambda held: held) -> Path:
     """Write a feature file's 256 principal components, of the training classes, centred; return the new file.
 
-    A head on them costs less than one on all 1280 numbers.
+    A head on them costs less than one on all 1280 numbers. ``change`` may change labels or leave out rows afterwards.
     """
     if not path.is_file():
         held = read_feature_file(file)
@@ -46,21 +67,185 @@ def reduced(file: Path, path: Path) -> Path:
         _, directions = np.linalg.eigh(centred[learns].T @ centred[learns])
         components = centred @ directions[:, : -COMPONENTS - 1 : -1]
         components /= np.linalg.norm(components[learns], axis=1).mean()
+        found = change(FeatureFile(components, held.labels, held.splits, held.names))
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as temporary:
             np.savez(
                 temporary,
-                features=components,
-                labels=np.asarray(held.labels),
-                split=np.asarray(held.splits),
-                names=np.asarray(held.names),
+                features=found.features,
+                labels=np.asarray(found.labels),
+                split=np.asarray(found.splits),
+                names=np.asarray(found.names),
             )
     return path
 
 
-def characters(archive: Path, folder: Path) -> Path:
-    """Write every sixth training and tenth test character of Omniglot as images; return their manifest."""
-    with np.load(archive, allow_pickle=False) as arrays:
-        splits = arrays["split"]
-    learned, tested = (np.flatnonzero(splits == split) for split in ("train", "test"))
-    return drawings(archive, folder, [*learned[::TRAIN_EVERY].tolist(), *tested[::TEST_EVERY].tolist()])
+def mislabelled(share: float) -> Callable[[FeatureFile], FeatureFile]:
+    """Return what gives a share of the training rows the label of another training class, the same rows every time."""
+
+    def change(held: FeatureFile) -> FeatureFile:
+        generator = np.random.default_rng(0)
+        labels = list(held.labels)
+        rows = [row for row, split in enumerate(held.splits) if split == "train"]
+        classes = sorted({labels[row] for row in rows})
+        for row in generator.permutation(rows)[: round(share * len(rows))].tolist():
+            others = [name for name in classes if name != held.labels[row]]
+            labels[row] = others[int(generator.integers(len(others)))]
+        return FeatureFile(held.features, labels, held.splits, held.names)
+
+    return change
+
+
+def long_tailed(least: int = 4) -> Callable[[FeatureFile], FeatureFile]:
+    """Return what leaves training classes from all their images down to ``least``, on a geometric scale."""
+
+    def change(held: FeatureFile) -> FeatureFile:
+        generator = np.random.default_rng(0)
+        labels, splits = np.asarray(held.labels), np.asarray(held.splits)
+        classes = generator.permutation(sorted(set(labels[splits == "train"].tolist())))
+        kept = np.flatnonzero(splits != "train").tolist()
+        for place, name in enumerate(classes.tolist()):
+            rows = np.flatnonzero((labels == name) & (splits == "train"))
+            count = round(len(rows) * (least / len(rows)) ** (place / (len(classes) - 1)))
+            kept += generator.permutation(rows)[: max(least, count)].tolist()
+        order = sorted(kept)
+        return FeatureFile(
+            held.features[order], *([part[row] for row in order] for part in (held.labels, held.splits, held.names))
+        )
+
+    return change
+
+
+def _components(change: Callable[[FeatureFile], FeatureFile] = lambda held: held) -> Prepare:
+    return lambda file, folder: str(reduced(file, folder / "components.npz", change))
+
+
+def _photos(folder: Path, out: Path) -> str:
+    return f"cub200:{folder.resolve()}"
+
+
+def _views(folder: Path, out: Path) -> str:
+    return str(views(folder, out / "manifest.csv"))
+
+
+def _every(step_train: int, step_test: int) -> Prepare:
+    """Return what writes some of an archive's classes as images."""
+
+    def prepare(archive: Path, folder: Path) -> str:
+        with np.load(archive, allow_pickle=False) as arrays:
+            splits = arrays["split"]
+        learned, tested = (np.flatnonzero(splits == split) for split in ("train", "test"))
+        return str(drawings(archive, folder, [*learned[::step_train].tolist(), *tested[::step_test].tolist()]))
+
+    return prepare
+
+
+_HEAD = {"trainable": "head", "dim": COMPONENTS, "head_start": "pca"}
+_SMALL = {
+    "backbone": "small",
+    "weights": "random",
+    "trainable": "all",
+    "dim": 128,
+    "size": 16,
+    "crop": 1.0,
+    "freeze_batch_norm": False,
+}
+_CUB, _CARS = (f"{name}/efficientnet_lite0_features.npz" for name in ("cub200", "cars196"))
+
+
+def _last(size: int) -> dict[str, Any]:
+    return {"trainable": "last", "dim": 512, "head_start": "pca", "size": size, "crop": 1.0}
+
+
+def _heads(title: str, source: str, like: str, change: Callable[[FeatureFile], FeatureFile] | None = None) -> ClaimSet:
+    return ClaimSet(
+        title,
+        "c",
+        source,
+        _components(change) if change else _components(),
+        like,
+        _HEAD,
+        rates=(1e-4, 3e-4, 1e-3),
+        values=2,
+        epochs=60,
+        patience=8,
+        seconds=4.0,
+        note="a linear map of 256 components of frozen EfficientNet-Lite0 features",
+    )
+
+
+def _sets() -> dict[str, ClaimSet]:
+    found = {
+        "cub-heads": _heads("CUB-200-2011, features", _CUB, "CUB"),
+        "cars-heads": _heads("Cars196, features", _CARS, "Cars"),
+        "emoji": ClaimSet(
+            "emoji",
+            "b",
+            "emoji8/emoji8_64.npz",
+            _every(1, 1),
+            "SOP",
+            _last(64),
+            rates=(2e-4, 6e-4),
+            values=2,
+            epochs=25,
+            patience=5,
+            seconds=40.0,
+            note="drawings of 805 + 805 emoji by up to 8 designers, 64 pixels; the last 3 stages of EfficientNet-Lite0",
+            few_images=True,
+        ),
+        "products": ClaimSet(
+            "scanned products",
+            "b",
+            "gso1008/images",
+            _views,
+            "SOP",
+            _last(128),
+            rates=(2e-4, 6e-4),
+            values=2,
+            epochs=25,
+            patience=5,
+            seconds=55.0,
+            note="renders of 504 + 504 scanned products, 8 views each, 128 pixels; the last 3 stages",
+            few_images=True,
+        ),
+        "omniglot": ClaimSet(
+            "Omniglot",
+            "b",
+            "omniglot28/omniglot28.npz",
+            _every(5, 6),
+            "SOP",
+            _SMALL,
+            rates=(5e-4, 2e-3),
+            values=2,
+            epochs=40,
+            patience=6,
+            seconds=80.0,
+            note="every fifth training and sixth test character, 20 drawings each, 16 pixels; a small net from nothing",
+            augment={"scale": [0.8, 1.0], "flip": False},
+            few_images=True,
+        ),
+        "cub-photos": ClaimSet(
+            "CUB-200-2011, photos",
+            "a",
+            "cub200/CUB_200_2011",
+            _photos,
+            "CUB",
+            _last(112),
+            rates=(2e-4, 6e-4),
+            values=2,
+            epochs=15,
+            patience=4,
+            seconds=65.0,
+            note="photos at 112 pixels; the last 3 stages of EfficientNet-Lite0",
+        ),
+    }
+    for key, source, like in (("cub", _CUB, "CUB"), ("cars", _CARS, "Cars")):
+        title = found[f"{key}-heads"].title
+        for percent in (5, 20, 40):
+            name = f"{key}-heads-noise{percent}"
+            found[name] = _heads(f"{title}, {percent}% wrong labels", source, like, mislabelled(percent / 100))
+        found[f"{key}-heads-tail"] = _heads(f"{title}, long tail", source, like, long_tailed())
+    return found
+
+
+SETS = _sets()

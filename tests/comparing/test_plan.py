@@ -63,6 +63,19 @@ def test_a_grid_makes_no_more_trials_than_it_has_points() -> None:
     assert [job.kind for job in jobs] == ["trial", "trial", "seed"]
 
 
+def test_runs_on_all_classes_get_the_epochs_of_the_search_and_hold_nothing_out() -> None:
+    budget = {"trials": 2, "seeds": 1, "epochs": 6, "evaluations": 6, "patience": 2, "all_classes": True}
+    plan = make_plan(fields(budget=budget))
+    trial = trial_recipe(plan, "b", {"loss.alpha": 2.0})
+    assert (trial.schedule.epochs, trial.schedule.patience, trial.evaluation.every) == (6, 2, 1)
+    assert trial.data.validation_share > 0
+    measured = recipe_of(plan, "b", 0, {"loss.alpha": 2.0, "schedule.epochs": 4})
+    assert (measured.schedule.epochs, measured.schedule.patience, measured.evaluation.every) == (4, None, 4)
+    assert measured.data.validation_share == 0
+    kinds = [(job.kind, job.name) for job in jobs_of(plan)]
+    assert kinds == [("trial", "a"), ("trial", "b"), ("trial", "b"), ("seed", "a"), ("seed", "b")]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

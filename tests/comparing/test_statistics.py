@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t as student
 
-from tophit.comparing.statistics import DOUBT, ClassTable, adjusted_pairs, class_table, estimate, holm, ranks
+from tophit.comparing.statistics import ClassTable, PooledSpread, class_table, estimate, holm, spread
+from tophit.comparing.verdicts import ranks
 
 
 @pytest.mark.parametrize(
@@ -107,21 +108,6 @@ def test_a_planted_difference_is_found() -> None:
     assert ranks(world.tables([0.0, 0.08, 0.08], generator)) == {"0": 3, "1": 1, "2": 1}
 
 
-def test_ranks_and_p_values_never_contradict_each_other() -> None:
-    """A candidate shares the first rank if, and only if, no p-value says that another one is better."""
-    generator = np.random.default_rng(8)
-    for _ in range(20):
-        tables = World(seeds=3, classes=30).tables([0.0, 0.02, 0.03, 0.04, 0.06], generator)
-        p_values, rank = adjusted_pairs(tables), ranks(tables)
-        for one in tables:
-            better = [
-                other
-                for other in tables
-                if tables[other].mean > tables[one].mean and p_values[frozenset((one, other))] <= DOUBT
-            ]
-            assert rank[one] == 1 + len(better)
-
-
 def test_classes_alone_or_seeds_alone_would_call_ties_differences() -> None:
     """Why the comparison looks at both: with candidates that differ by class and seed the others are far above 5%."""
     world = World(seeds=5, classes=25, over_seeds=0.02, on_classes=0.05)
@@ -129,3 +115,33 @@ def test_classes_alone_or_seeds_alone_would_call_ties_differences() -> None:
     assert own <= 0.08
     assert seeds_alone > 0.09
     assert classes_alone > 0.12
+
+
+def test_the_spread_with_more_seeds_is_what_more_seeds_show() -> None:
+    """Predicted from 4 seeds, on average over many tables, the squared error is that of tables with 16 seeds."""
+    generator = np.random.default_rng(9)
+    predicted, seen = [], []
+    for _ in range(300):
+        classes = 0.02 * generator.normal(size=30)
+
+        def table(seeds: int, classes: np.ndarray = classes) -> ClassTable:
+            runs = 0.01 * generator.normal(size=(seeds, 1))
+            return ClassTable(classes + runs + 0.03 * generator.normal(size=(seeds, 30)), np.ones(30))
+
+        predicted.append(spread(table(4)).with_seeds(16).error ** 2)
+        seen.append(spread(table(16)).error ** 2)
+    assert np.mean(predicted) == pytest.approx(np.mean(seen), rel=0.1)
+    own = spread(table(4))
+    assert own.with_seeds(4) == own
+    with pytest.raises(ValueError, match="one seed"):
+        spread(table(1)).with_seeds(3)
+
+
+def test_the_mean_over_sets_has_the_error_of_independent_means() -> None:
+    generator = np.random.default_rng(10)
+    parts = [spread(ClassTable(generator.normal(size=(3, 20)), np.ones(20))) for _ in range(2)]
+    pooled = PooledSpread(tuple(parts))
+    assert pooled.mean == pytest.approx((parts[0].mean + parts[1].mean) / 2)
+    assert pooled.error == pytest.approx((parts[0].error ** 2 + parts[1].error ** 2) ** 0.5 / 2)
+    assert min(each.freedom for each in parts) <= pooled.freedom <= sum(each.freedom for each in parts)
+    assert PooledSpread((parts[0],)).freedom == pytest.approx(parts[0].freedom)

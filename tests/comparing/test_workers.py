@@ -259,6 +259,24 @@ def test_a_search_without_optuna_says_what_to_install(
     assert [search.start(slot).settings["loss.alpha"] for slot in range(3)] == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("trials", [0, 2])
+def test_measured_runs_may_learn_from_all_classes_for_as_long_as_the_best_trial(
+    tmp_path: Path, toy_data: str, trials: int
+) -> None:
+    plan = toy_plan(toy_data, budget={"seeds": 1, "trials": trials, "epochs": 4, "evaluations": 4, "all_classes": True})
+    store = Store(tmp_path / "it")
+    store.begin(plan)
+    assert work(store.folder) == (1 + 2 * max(1, trials)) + 3
+    for name in plan.candidates:
+        kept = [json.loads(path.read_text()) for path in sorted(store.trial_path(name, 0).parent.iterdir())]
+        best = max((each for each in kept if each["state"] == "complete"), key=lambda each: each["value"])
+        result = store.result(name, 0)
+        assert result is not None
+        assert result["settings"] == best["settings"] | {"schedule.epochs": best["best_epoch"]}
+        assert result["validation"] == {}
+        assert result["best_epoch"] == best["best_epoch"]
+
+
 def test_every_query_of_every_run_is_kept(tmp_path: Path, toy_data: str) -> None:
     plan = toy_plan(toy_data, seeds=1)
     store = Store(tmp_path / "it")

@@ -191,6 +191,13 @@ def test_folds_hold_out_different_classes() -> None:
     assert set().union(*found) == set(manifest.labels)
     with pytest.raises(UsageError, match=r"data\.validation_fold: .* has only 10 \(0 to 9\), not 10"):
         hold_out_validation(manifest, 0.1, 3, 10)
+    listed = Manifest(rows[::-1])
+    second = hold_out_validation(listed, 0.1, 3, 1, "listed").where("validation")
+    assert sorted(second.labels) == ["16", "17"]  # neighbours, in the order of the rows and not of the names
+    shifted = [set(hold_out_validation(listed, 0.1, 3, fold, "listed").where("validation").labels) for fold in (10, 19)]
+    assert shifted == [{"18", "17"}, {"00", "19"}]  # half a fold further, around the list
+    with pytest.raises(UsageError, match=r"has only 20 \(0 to 19\), not 20"):
+        hold_out_validation(listed, 0.1, 3, 20, "listed")
     assert validation_folds(Manifest(rows[:3]), 0.1) == 0
     given = Manifest((*rows, ImageRow(Path("x"), "v", "validation")))
     assert validation_folds(given, 0.1) == 1

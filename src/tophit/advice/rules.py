@@ -47,16 +47,15 @@ RULES = (
         "smooth-ap",
         _balanced,
         "with few images per class ranking losses were among the best: on the icons, which have 9, Smooth-AP reached "
-        "recall@1 70.0 and Proxy-Anchor 65.4, both with a head",
-        _CLAIMS,
+        "recall@1 70.4 with a head; Proxy-Anchor was about level with 70.1 (docs/benchmarks/proxy-losses.md)",
+        "docs/benchmarks/ranking-losses.md",
     ),
     Rule(
         lambda data: True,
         "proxy-anchor",
         _random,
-        "with many images per class it was ahead of ranking losses: on CUB-200-2011, which has 59, it reached recall@1 "
-        "58.8 and Smooth-AP 57.9; on Cars196, which has 82, 65.8 and 62.5, with a head. multi-proxy-anchor was "
-        "level with it or up to 0.3 better there",
+        "with many images per class it was among the best: a head on features of CUB-200-2011, which has 59, reached "
+        "recall@1 59.3, with Smooth-AP 58.7; multi-proxy-anchor was level with it",
         _CLAIMS,
     ),
 )
@@ -88,6 +87,6 @@ def advised_choice(seconds: dict[str, float]) -> tuple[str, str]:
             others = "the whole network" if name == "all" else "the network's last stages"
             return name, (
                 f"training {others} fits into {_MINUTES[name]:.0f} minutes here, and may gain more than a head: on the "
-                "icons the whole network reached recall@1 83.6 (README.md), heads at most 70.0 (docs/claims.md)"
+                "icons the whole network reached recall@1 82.7, a head 68.8 (docs/benchmarks/finetune.md)"
             )
     return "head", "anything more would take longer than half an hour here; begin with a head"

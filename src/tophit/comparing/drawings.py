@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from tophit.comparing.plan import Candidate, Plan, Range, slug
-from tophit.comparing.statistics import DOUBT
 from tophit.comparing.store import Store
 from tophit.comparing.summary import Comparison
 from tophit.comparing.tuning import best_trial, read_trials
@@ -76,15 +75,16 @@ def _differences(comparison: Comparison) -> Drawing:
         "difference low": [each.low for _, each in rows],
         "difference high": [each.high for _, each in rows],
         "p adjusted": [float("nan") if row.adjusted_p is None else row.adjusted_p for row, _ in rows],
+        "verdict": [row.verdict for row, _ in rows],
     }
     hollow = [row.baseline for row, _ in rows]
     axis = f"difference in {comparison.metric} (points)"
-    certain = [row.adjusted_p is not None and row.adjusted_p <= DOUBT for row, _ in rows]
+    certain = [row.verdict != "undecided" for row, _ in rows]
     figure = _forest([_short(row.name) for row, _ in rows], ends, hollow, certain, axis, zero=0.0)
     caption = (
         f"Differences in {comparison.metric} to {comparison.best_baseline}, the best baseline, paired by seed and "
-        "class, with 95% intervals that are not adjusted for the number of pairs. Blue: significantly different "
-        f"(adjusted p at most {DOUBT:g}). Hollow: baselines."
+        "class, with 95% intervals that are adjusted for the number of pairs. Blue: beyond doubt, the interval "
+        "excludes 0. Hollow: baselines."
     )
     return Drawing("differences", "Differences to the best baseline", caption, numbers, figure)
 

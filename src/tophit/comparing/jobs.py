@@ -47,9 +47,9 @@ def jobs_of(plan: Plan) -> Iterator[Job]:
 
     So all candidates have had the same number of runs whenever the work is stopped.
     """
-    for slot in range(plan.budget.trials):
+    for slot in range(max(plan.budget.trials, int(plan.budget.all_classes))):
         for name, candidate in plan.candidates.items():
-            if slot < slots_of(candidate, plan.budget.trials):
+            if slot < slots_of(candidate, plan.budget):
                 yield Job(name, "trial", slot)
     for seed in range(plan.budget.seeds):
         for name in plan.candidates:
@@ -85,28 +85,34 @@ def clear_work(job: Job, plan: Plan, store: Store) -> None:
 
 
 def _do_trial(job: Job, plan: Plan, store: Store, storage: str, work: Path) -> None:
-    search = make_search(job.name, plan.candidates[job.name], plan.budget.trials, storage)
+    candidate = plan.candidates[job.name]
+    if not plan.budget.trials:  # the one trial finds out how long to train, nothing else
+        candidate = candidate.model_copy(update={"search": {}})
+    search = make_search(job.name, candidate, max(1, plan.budget.trials), storage)
     assert search is not None
     trial = search.start(job.number)
     if trial.outcome is not None:
         store.write_json(store.trial_path(job.name, job.number), trial.outcome)
         return
     outcome: dict[str, Any] = {"settings": trial.settings, "value": None}
+    processor = time.process_time()
     try:
         result = _train(trial_recipe(plan, job.name, trial.settings), work, _Pruning(trial))
         outcome |= {"state": "complete", "value": result["validation"].get(plan.select, 0.0)}
+        outcome |= {"best_epoch": result["best_epoch"], "steps": result["steps"]}
     except _Pruned as stop:
         outcome |= {"state": "pruned", "pruned_at": stop.step}
     except (Interrupted, KeyboardInterrupt):
         raise
     except Exception as error:  # settings that diverge are a valid result of a search
         outcome |= {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+    outcome["processor_seconds"] = round(time.process_time() - processor, 3)
     trial.finish(outcome["value"], outcome["state"])
     store.write_json(store.trial_path(job.name, job.number), outcome)
 
 
 def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
-    settings = best_settings(read_trials(_trial_paths(job.name, plan, store)))
+    settings = best_settings(read_trials(_trial_paths(job.name, plan, store)), plan.budget.all_classes)
     processor = time.process_time()
     _forget_peak()
     common = {"candidate": job.name, "seed": job.number, "settings": settings}
@@ -136,7 +142,7 @@ def _do_seed(job: Job, plan: Plan, store: Store, work: Path) -> None:
 
 
 def _trial_paths(name: str, plan: Plan, store: Store) -> list[Path]:
-    return [store.trial_path(name, slot) for slot in range(slots_of(plan.candidates[name], plan.budget.trials))]
+    return [store.trial_path(name, slot) for slot in range(slots_of(plan.candidates[name], plan.budget))]
 
 
 def _train(recipe: Recipe, work: Path, view: View) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def to_csv(comparison: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     metrics = list(comparison.rows[0].metrics)
     ends = [f"{metric}{end}" for metric in metrics for end in ("", " low", " high")]
-    difference = ["difference", "difference low", "difference high", "probability better", "p", "p adjusted"]
+    difference = ["difference", "difference low", "difference high", "probability better", "p", "p adjusted", "verdict"]
     costs = ["seconds", "processor seconds", "peak memory", "settings"]
     writer.writerow(["rank", "candidate", "note", "baseline", *ends, *difference, *costs])
     for row in comparison.rows:
@@ -57,7 +57,7 @@ def to_csv(comparison: Comparison) -> str:
                 *(row.rank, row.name, row.note, int(row.baseline)),
                 *(end for metric in metrics for end in _ends(row.metrics[metric])),
                 *([""] * 5 if found is None else [*_ends(found), found.probability, found.p]),
-                "" if row.adjusted_p is None else row.adjusted_p,
+                *("" if value is None else value for value in (row.adjusted_p, row.verdict)),
                 *(row.seconds, row.processor_seconds, row.peak_memory, json.dumps(row.settings)),
             ]
         )
@@ -73,7 +73,8 @@ def explained(comparison: Comparison) -> str:
     return (
         f"{counted_seeds(comparison.seeds)}, {comparison.queries} test queries of {comparison.classes} classes. "
         f"In percent, with 95% intervals over {over}.{against} A rank is one more than the number of candidates that "
-        f"are significantly better, comparing all pairs; candidates of equal rank can't be told apart.{unread}"
+        "are better beyond doubt, comparing all pairs; candidates of equal rank can't be told apart. Intervals and "
+        f"p-values of differences are adjusted for the number of pairs; P(better) is not.{unread}"
     )
 
 

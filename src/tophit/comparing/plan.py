@@ -65,6 +65,10 @@ class Candidate(Section):
         return self
 
 
+EPOCHS = "schedule.epochs"
+"""The path of the epochs, which the search finds where measured runs learn from all classes."""
+
+
 class Budget(Section):
     """The budget of every candidate."""
 
@@ -72,6 +76,14 @@ class Budget(Section):
     trials: int = Field(default=0, ge=0, description="Runs to search each candidate's settings first; 0: no search.")
     epochs: int = Field(default=8, ge=1, description="Epochs of every run (not of candidates with 'whole').")
     evaluations: int = Field(default=2, ge=1, description="Evaluations on validation classes in every run.")
+    patience: int | None = Field(
+        default=None, ge=1, description="Stop a run after this many evaluations without improvement; null: never."
+    )
+    all_classes: bool = Field(
+        default=False,
+        description="Measured runs learn from the validation classes too, for as many epochs as the best trial needed. "
+        "Every candidate has at least one trial then.",
+    )
 
 
 class Plan(Section):
@@ -169,7 +181,11 @@ def make_plan(fields: dict[str, Any], where: str = "the plan") -> Plan:
 
 def recipe_of(plan: Plan, name: str, seed: int, settings: dict[str, Any]) -> Recipe:
     """Return the recipe of one measured run: a candidate with a seed and the settings that its search found."""
-    return make_recipe(_fields(plan, name, settings) | {"seed": seed}, "its recipe")
+    fields = _fields(plan, name, settings) | {"seed": seed}
+    if plan.budget.all_classes:  # its length is one of the settings, and there is nothing to choose by
+        fields = merged(fields, {"data": {"validation_share": 0}, "schedule": {"patience": None}})
+        fields["evaluation"] = {**fields["evaluation"], "every": fields["schedule"]["epochs"]}
+    return make_recipe(fields, "its recipe")
 
 
 def any_recipe(plan: Plan) -> Recipe:
@@ -205,7 +221,8 @@ def _within_budget(plan: Plan, candidate: Candidate) -> dict[str, Any]:
     """Return the plan's sections, and those of the candidate's recipe that say how it learns."""
     epochs = plan.budget.epochs
     evaluation = {"every": max(1, epochs // plan.budget.evaluations), "metric": plan.select}
-    fields = merged(_OF_EVERY_RUN, {"evaluation": evaluation, "schedule": {"epochs": epochs}})
+    schedule = {"epochs": epochs, "patience": plan.budget.patience}
+    fields = merged(_OF_EVERY_RUN, {"evaluation": evaluation, "schedule": schedule})
     fields = merged(fields, plan.common)
     if candidate.recipe is not None:
         whole = read_recipe(candidate.recipe, data="unused").model_dump(mode="json")

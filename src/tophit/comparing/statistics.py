@@ -1,4 +1,4 @@
-"""Whether a difference is real: means over seeds and classes with intervals, paired differences, ranks with ties.
+"""Means over seeds and classes and how far they may be from the truth. How they are judged is in ``verdicts``.
 
 Every seed is measured on the same test classes, so a metric of a candidate is a table of seeds x classes. Other seeds
 and other classes would both have given another mean: seed s moves it by a_s, class c by b_c, both together by e_sc. The
@@ -9,15 +9,12 @@ of two candidates is computed for each seed and class first, which removes what 
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t: its distribution function and the inverse
-
-DOUBT = 0.05
-"""Up to this adjusted p-value a difference counts as real."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +63,12 @@ def class_table(values: Sequence[np.ndarray], labels: np.ndarray) -> ClassTable:
 
 def estimate(table: ClassTable, level: float = 0.95) -> Estimate:
     """Return the mean of a table with its interval over seeds and classes; with one seed, over classes alone."""
-    mean = table.mean
-    error, freedom = _spread(table)
+    return interval(spread(table), level)
+
+
+def interval(found: "Spread", level: float = 0.95) -> Estimate:
+    """Return a mean with its interval: Student's, with the degrees of freedom of its standard error."""
+    mean, error, freedom = found.mean, found.error, found.freedom
     if error == 0:
         known = float(mean > 0) if mean else 0.5
         return Estimate(mean, mean, mean, known, float(mean == 0))
@@ -77,8 +78,118 @@ def estimate(table: ClassTable, level: float = 0.95) -> Estimate:
     return Estimate(mean, mean - half, mean + half, probability, p)
 
 
-def _spread(table: ClassTable) -> tuple[float, float]:
-    """Return the standard error of a table's mean and its degrees of freedom.
+class Spread(Protocol):
+    """A mean, and how far it may be from the truth: its standard error and the degrees of freedom of that."""
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        ...
+
+    @property
+    def error(self) -> float:
+        """Its standard error."""
+        ...
+
+    @property
+    def freedom(self) -> float:
+        """The degrees of freedom of the standard error."""
+        ...
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds it is from."""
+        ...
+
+    def with_seeds(self, seeds: int) -> "Spread":
+        """Return what it would be with another number of seeds, if seeds and classes vary as they did."""
+        ...
+
+
+@dataclass(frozen=True)
+class TableSpread:
+    """The spread of a table's mean, from its mean squares: of seeds, of classes, and the rest.
+
+    A mean square that has no degree of freedom, as that of one seed, is None.
+    """
+
+    mean: float
+    seeds: int
+    classes: int
+    of_seeds: float | None
+    of_classes: float | None
+    rest: float
+
+    @property
+    def _parts(self) -> list[tuple[float, int]]:
+        """Mean squares and their degrees of freedom; a variance can't be negative."""
+        margins = ((self.of_seeds, self.seeds), (self.of_classes, self.classes))
+        return [(max(square, self.rest), count - 1) for square, count in margins if square is not None]
+
+    @property
+    def _total(self) -> float:
+        return sum(square for square, _ in self._parts) - (self.rest if len(self._parts) == 2 else 0.0)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        if not self._parts:
+            return math.nan
+        return math.sqrt(max(0.0, self._total) / (self.seeds * self.classes))
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom."""
+        if not self._parts or self._total <= 0:
+            return 1.0
+        below = sum(square**2 / freedom for square, freedom in self._parts)
+        if len(self._parts) == 2:
+            below += self.rest**2 / ((self.seeds - 1) * (self.classes - 1))
+        return self._total**2 / below
+
+    def with_seeds(self, seeds: int) -> "TableSpread":
+        """Return the spread that more seeds would leave: the mean square of classes grows with what classes differ."""
+        if self.of_seeds is None:
+            raise ValueError("one seed does not show how seeds differ")
+        differ = 0.0 if self.of_classes is None else max(self.of_classes - self.rest, 0.0) / self.seeds
+        of_classes = None if self.of_classes is None else self.rest + seeds * differ
+        return replace(self, seeds=seeds, of_classes=of_classes)
+
+
+@dataclass(frozen=True)
+class PooledSpread:
+    """The mean over several sets, each of the same weight; their errors are independent."""
+
+    parts: tuple[Spread, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean of the sets' means."""
+        return sum(part.mean for part in self.parts) / len(self.parts)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return math.sqrt(sum(part.error**2 for part in self.parts)) / len(self.parts)
+
+    @property
+    def freedom(self) -> float:
+        """Satterthwaite's degrees of freedom."""
+        below = sum(part.error**4 / part.freedom for part in self.parts)
+        return sum(part.error**2 for part in self.parts) ** 2 / below if below else 1.0
+
+    @property
+    def seeds(self) -> int:
+        """The fewest seeds of a set."""
+        return min(part.seeds for part in self.parts)
+
+    def with_seeds(self, seeds: int) -> "PooledSpread":
+        """Return the spread with so many seeds on every set."""
+        return PooledSpread(tuple(part.with_seeds(seeds) for part in self.parts))
+
+
+def spread(table: ClassTable) -> TableSpread:
+    """Return the spread of a table's mean over seeds and classes.
 
     The mean over queries weighs classes by their size; ``y`` has the same mean when every class weighs the same (the
     linearised ratio), so that the usual sums of squares hold.
@@ -86,24 +197,15 @@ def _spread(table: ClassTable) -> tuple[float, float]:
     seeds, classes = table.sums.shape
     y = (table.sums - table.mean * table.counts) * classes / table.counts.sum()
     of_seeds, of_classes, whole = y.mean(axis=1), y.mean(axis=0), y.mean()
-    parts: list[tuple[float, int]] = []  # mean squares and their degrees of freedom
     rest = 0.0
     if seeds > 1 and classes > 1:
         residual = y - of_seeds[:, None] - of_classes + whole
         rest = float((residual**2).sum() / ((seeds - 1) * (classes - 1)))
-    for margin, others in ((of_seeds, classes), (of_classes, seeds)):
-        if len(margin) > 1:
-            square = others * float(((margin - whole) ** 2).sum()) / (len(margin) - 1)
-            parts.append((max(square, rest), len(margin) - 1))  # a variance can't be negative
-    if not parts:
-        return math.nan, 1.0
-    total = sum(square for square, _ in parts) - (rest if len(parts) == 2 else 0.0)
-    if total <= 0:
-        return 0.0, 1.0
-    below = sum(square**2 / freedom for square, freedom in parts)
-    if len(parts) == 2:
-        below += rest**2 / ((seeds - 1) * (classes - 1))
-    return math.sqrt(total / (seeds * classes)), total**2 / below
+    squares = [
+        others * float(((margin - whole) ** 2).sum()) / (len(margin) - 1) if len(margin) > 1 else None
+        for margin, others in ((of_seeds, classes), (of_classes, seeds))
+    ]
+    return TableSpread(table.mean, seeds, classes, squares[0], squares[1], rest)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -118,26 +220,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - place) * p_values[index]))
         adjusted[index] = largest
     return adjusted
-
-
-def adjusted_pairs(tables: Mapping[str, ClassTable]) -> dict[frozenset[str], float]:
-    """Return the p-value of each pair of candidates, adjusted for the number of all pairs (Holm).
-
-    This is the one judgement of which candidates differ: ranks, tables, figures and sentences all follow from it.
-    """
-    pairs = list(combinations(tables, 2))
-    adjusted = holm([estimate(tables[one] - tables[other]).p for one, other in pairs])
-    return {frozenset(pair): p for pair, p in zip(pairs, adjusted, strict=True)}
-
-
-def ranks(tables: Mapping[str, ClassTable], p_values: Mapping[frozenset[str], float] | None = None) -> dict[str, int]:
-    """Return each candidate's rank: one more than the number of candidates that are significantly better.
-
-    ``p_values`` are those of ``adjusted_pairs``. Candidates that the data can't tell apart may share a rank.
-    """
-    found = adjusted_pairs(tables) if p_values is None else p_values
-    rank = dict.fromkeys(tables, 1)
-    for one, other in combinations(tables, 2):
-        if found[frozenset((one, other))] <= DOUBT:
-            rank[other if tables[one].mean > tables[other].mean else one] += 1
-    return rank

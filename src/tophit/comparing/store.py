@@ -129,7 +129,7 @@ def _check_continues(old: Plan, new: Plan, folder: Path) -> None:
     for part in ("data", "embedder", "common", "select", "metrics"):
         if getattr(old, part) != getattr(new, part):
             raise UsageError(f"{folder} contains a comparison with another '{part}'; name another folder.")
-    for part in ("trials", "epochs", "evaluations"):
+    for part in ("trials", "epochs", "evaluations", "patience", "all_classes"):
         if getattr(old.budget, part) != getattr(new.budget, part):
             raise UsageError(f"{folder} contains a comparison with another budget.{part}; name another folder.")
     for name in set(old.candidates) & set(new.candidates):

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tophit.comparing.plan import Plan, any_recipe
-from tophit.comparing.statistics import DOUBT, ClassTable, Estimate, adjusted_pairs, class_table, estimate, ranks
+from tophit.comparing.statistics import ClassTable, Estimate, class_table, estimate
 from tophit.comparing.store import UNTRAINED, Store
+from tophit.comparing.verdicts import Word, judge_pairs, ranks
 from tophit.data.feature_files import SUFFIX
 from tophit.errors import TophitError
 from tophit.tables import as_html, as_text
@@ -26,8 +27,10 @@ class Row:
     baseline: bool
     rank: int
     metrics: dict[str, Estimate]
-    difference: Estimate | None  # to the best baseline; None for the best baseline itself
+    difference: Estimate | None  # to the best baseline, its interval adjusted too; None for the best baseline itself
     adjusted_p: float | None  # of the difference, adjusted for the number of all pairs
+    verdict: Word | None  # whether it is better than the best baseline
+    detectable: float | None  # the smallest true difference that would have been found with a probability of 80%
     settings: dict[str, Any]
     seconds: float  # per run, the median over seeds
     processor_seconds: float
@@ -85,9 +88,9 @@ def summarise(plan: Plan, store: Store) -> Comparison:
     of_metric = tables[plan.metric]
     baselines = {*plan.baselines, UNTRAINED}
     best = max((name for name in names if name in baselines), key=lambda name: of_metric[name].mean, default=None)
-    differences = {} if best is None else {n: estimate(of_metric[n] - of_metric[best]) for n in names if n != best}
-    p_values = adjusted_pairs(of_metric)
-    rank = ranks(of_metric, p_values)
+    verdicts = judge_pairs(of_metric)
+    rank = ranks(of_metric, verdicts)
+    against = {} if best is None else {name: verdicts[name, best] for name in names if name != best}
     rows = [
         Row(
             name,
@@ -95,8 +98,11 @@ def summarise(plan: Plan, store: Store) -> Comparison:
             name in baselines,
             rank[name],
             {metric: estimate(tables[metric][name]) for metric in plan.metrics},
-            differences.get(name),
-            p_values[frozenset((name, best))] if best is not None and name != best else None,
+            *(
+                (judged.found, judged.adjusted_p, judged.word, judged.detectable)
+                if (judged := against.get(name))
+                else (None, None, None, None)
+            ),
             **_costs(store, name, seeds),
         )
         for name in sorted(names, key=lambda name: -of_metric[name].mean)
@@ -158,11 +164,11 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
     if first.difference is None:
         return f"Stay with {first.name}, a baseline: its {metric}, {mean:.1f}, is the highest{apart} ({evidence})."
     gain = _gain(first, metric, best_baseline)
-    if (first.adjusted_p or 0.0) <= DOUBT:
+    if first.verdict == "supported":
         return f"{gain}{apart} ({evidence})."
     tests = counted(len(rows) * (len(rows) - 1) // 2, "pair")
     return (
-        f"Stay with {best_baseline}: no candidate is significantly better, the highest is {gain} "
+        f"Stay with {best_baseline}: no candidate is better beyond doubt, the highest is {gain} "
         f"({evidence}; p = {first.adjusted_p:.2g} for {tests})."
     )
 
@@ -170,7 +176,7 @@ def recommend(rows: list[Row], metric: str, best_baseline: str | None, seeds: in
 def _winner(rows: list[Row], best_baseline: str | None) -> str:
     """Return the candidate to use: the first, unless it is not significantly better than the best baseline."""
     first = rows[0]
-    sure = best_baseline is None or first.difference is None or (first.adjusted_p or 0.0) <= DOUBT
+    sure = best_baseline is None or first.verdict in (None, "supported")
     return first.name if sure or best_baseline is None else best_baseline
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tophit.comparing.plan import Candidate, Range, slug
+from tophit.comparing.plan import EPOCHS, Budget, Candidate, Range, slug
 from tophit.errors import UsageError
 
 _SLOT = "slot"
@@ -49,8 +49,11 @@ class Search(Protocol):
 
 
 def make_search(name: str, candidate: Candidate, trials: int, storage: str) -> Search | None:
-    """Return a candidate's search: None without hyper-parameters, a grid if it fits into the trials, else Optuna."""
-    if not trials or not candidate.search:
+    """Return a candidate's search: None without trials, a grid if it fits into them, else Optuna.
+
+    Without hyper-parameters the grid has one point, the candidate as it is.
+    """
+    if not trials:
         return None
     lists = [values if isinstance(values, list) else None for values in candidate.search.values()]
     if all(values is not None for values in lists):
@@ -60,22 +63,30 @@ def make_search(name: str, candidate: Candidate, trials: int, storage: str) -> S
     return OptunaSearch(name, candidate, trials, storage)
 
 
-def slots_of(candidate: Candidate, trials: int) -> int:
-    """Return how many trials a candidate's search has: at most as many as its grid has points."""
-    if not candidate.search:
-        return 0
+def slots_of(candidate: Candidate, budget: Budget) -> int:
+    """Return how many trials a candidate's search has: at most as many as its grid has points.
+
+    Where nothing is searched there is none, or one if the trial has to find out how long to train.
+    """
+    if not (candidate.search and budget.trials):
+        return int(budget.all_classes)
     points = 1
     for values in candidate.search.values():
         if isinstance(values, Range):
-            return trials
+            return budget.trials
         points *= len(values)
-    return min(points, trials)
+    return min(points, budget.trials)
 
 
-def best_settings(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the settings of the best complete trial (the first of equals); none if no trial is complete."""
-    best = best_trial(trials)
-    return {} if best is None else best["settings"]
+def best_settings(trials: list[dict[str, Any]], with_epochs: bool = False) -> dict[str, Any]:
+    """Return the settings of the best complete trial (the first of equals); none if no trial is complete.
+
+    With ``with_epochs`` they include after how many epochs it was best.
+    """
+    best = best_trial([trial for trial in trials if "best_epoch" in trial or not with_epochs])
+    if best is None:
+        return {}
+    return best["settings"] | ({EPOCHS: best["best_epoch"]} if with_epochs else {})
 
 
 def best_trial(trials: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
@@ -22,8 +23,13 @@ def split_classes(classes: Sequence[str], test_share: float, seed: int) -> dict[
 _MOST_TIMES = 3  # the two classes that choosing an epoch needs may be so many times the share that was asked for
 
 
-def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int = 0) -> Manifest:
+def hold_out_validation(
+    manifest: Manifest, share: float, seed: int, fold: int = 0, order: Literal["shuffled", "listed"] = "shuffled"
+) -> Manifest:
     """Move a share of the training classes, at least two, to the split "validation".
+
+    They are drawn at random, or, ``listed``, neighbours in the order in which the manifest names classes; as many folds
+    again are then half a fold further along the list, which is a circle.
 
     A manifest that already has such a split, or would be left with fewer than two training classes, is unchanged. So
     is one with so few training classes that two of them would be far more than the share: of 4 classes, 10% is none.
@@ -33,13 +39,17 @@ def hold_out_validation(manifest: Manifest, share: float, seed: int, fold: int =
     folds = validation_folds(manifest, share)
     if folds == 0 or any(row.split == "validation" for row in manifest):
         return manifest
-    if fold >= folds:
-        raise UsageError(f"data.validation_fold: {manifest.source} has only {folds} (0 to {folds - 1}), not {fold}.")
+    most = 2 * folds if order == "listed" else folds
+    if fold >= most:
+        raise UsageError(f"data.validation_fold: {manifest.source} has only {most} (0 to {most - 1}), not {fold}.")
     units = _units(manifest)
-    names = sorted(set(units.values()))
+    names = list(dict.fromkeys(units.values()))
+    if order == "shuffled":
+        names.sort()
+        names = [names[i] for i in np.random.default_rng(seed).permutation(len(names))]
     wanted = _held_out(len(names), share)
-    order = np.random.default_rng(seed).permutation(len(names))
-    held_out = {names[i] for i in order[fold * wanted : (fold + 1) * wanted]}
+    first = fold * wanted if fold < folds else (fold - folds) * wanted + wanted // 2
+    held_out = {names[place % len(names)] for place in range(first, first + wanted)}
     rows = (
         replace(row, split="validation") if units.get(number) in held_out else row
         for number, row in enumerate(manifest)

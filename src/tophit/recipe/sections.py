@@ -79,6 +79,11 @@ class Data(Section):
         ge=0,
         description="Which classes are held out: 0 the first share of the shuffled classes, 1 the next, and so on.",
     )
+    validation_order: Literal["shuffled", "listed"] = Field(
+        default="shuffled",
+        description="Whether the classes held out are drawn at random, or neighbours in the order in which the data "
+        "list their classes: as far from the others as the test classes are in sets that are split along such a list.",
+    )
     merge_classes: int = Field(
         default=1,
         ge=1,

@@ -15,11 +15,10 @@ import numpy as np
 from tophit.data.folders import open_data, whole_path
 from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
-from tophit.data.splits import hold_out_validation
 from tophit.errors import TophitError, UsageError
 from tophit.files import FileLock, Locked, replace_file, write_text
 from tophit.recipe import Recipe, read_recipe
-from tophit.training.run_rows import data_of
+from tophit.training.run_rows import data_of, with_validation
 
 _LOCK = ".in-progress"
 
@@ -205,8 +204,7 @@ def data_of_run(model: str, data: str) -> Manifest:
     recipe = recipe_of_run(model)
     if recipe is None:
         return open_data(data)
-    manifest = data_of(recipe, data)
-    return hold_out_validation(manifest, recipe.data.validation_share, recipe.seed, recipe.data.validation_fold)
+    return with_validation(data_of(recipe, data), recipe)
 
 
 def learned_images(model: str, rows: Sequence[ImageRow]) -> int:

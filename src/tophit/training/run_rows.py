@@ -36,9 +36,17 @@ def rows_of(recipe: Recipe) -> RunRows:
     """Open a recipe's data and split it; raise if there is too little to learn from."""
     manifest, fields = data_of(recipe), recipe.data
     folds = validation_folds(manifest, fields.validation_share)
-    manifest = hold_out_validation(manifest, fields.validation_share, recipe.seed, fields.validation_fold)
+    manifest = with_validation(manifest, recipe)
     train = merge_classes(_training_rows(manifest), fields.merge_classes)
     return RunRows(manifest, train, manifest.where("validation"), manifest.where("test"), folds)
+
+
+def with_validation(manifest: Manifest, recipe: Recipe) -> Manifest:
+    """Return a recipe's rows with its validation classes held out."""
+    fields = recipe.data
+    return hold_out_validation(
+        manifest, fields.validation_share, recipe.seed, fields.validation_fold, fields.validation_order
+    )
 
 
 def data_of(recipe: Recipe, data: str | None = None) -> Manifest:

@@ -1,0 +1,49 @@
+"""The plan: which cells are run, in the order of what they add to the page for a minute of the processor."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.claims.cells import RESULTS, Cell
+from benchmarks.claims.hypotheses import ABLATIONS, FIRST, FURTHER, ROBUST, TOGETHER
+from benchmarks.claims.sets import SETS
+
+_HEADS = ("cub-heads", "cars-heads")
+_NETS = ("emoji", "products")
+_NOISY = tuple(name for name in SETS if "-noise" in name or name.endswith("-tail"))
+
+
+@dataclass(frozen=True)
+class Round:
+    """Candidates on sets, with so many seeds."""
+
+    title: str
+    sets: tuple[str, ...]
+    candidates: tuple[str, ...]
+    seeds: int
+
+    def cells(self, name: str, results: Path = RESULTS) -> Iterator[Cell]:
+        """Yield its cells on one of its sets."""
+        for candidate in self.candidates:
+            yield Cell(name, candidate, results)
+
+
+ROUNDS = (
+    Round("the first table, heads", _HEADS, FIRST["c"], 6),
+    Round("the first table, emoji", ("emoji",), FIRST["b"], 5),
+    Round("the first table, photos", ("cub-photos",), FIRST["a"], 5),
+    Round("further claims, heads", _HEADS, FURTHER, 5),
+    Round("ablations, heads", _HEADS, ABLATIONS, 5),
+    Round("all together, heads", _HEADS, TOGETHER, 5),
+    Round("wrong labels and a long tail", _NOISY, ROBUST, 3),
+    Round("the first table, products", ("products",), FIRST["b"], 5),
+    Round("all together, networks", _NETS, TOGETHER, 5),
+    Round("the first table, a net from nothing", ("omniglot",), FIRST["b"], 5),
+)
+"""Fewer than five seeds decide next to nothing (python -m benchmarks.compare_simulation); what wrong labels cost is
+large enough for three."""
+
+
+def planned_seeds(name: str, candidate: str) -> int:
+    """Return how many seeds a candidate is to have on a set."""
+    return max((each.seeds for each in ROUNDS if name in each.sets and candidate in each.candidates), default=0)

@@ -1,0 +1,104 @@
+"""Run the cells that are missing, one run at a time; what is interrupted continues at its last checkpoint."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from benchmarks.claims.cells import RESULTS, Cell
+from benchmarks.claims.rounds import ROUNDS, Round
+from benchmarks.claims.sets import SETS
+from tophit.comparing import Plan, Store
+from tophit.comparing.jobs import Job, do_job
+from tophit.comparing.plan import slug
+from tophit.comparing.tuning import read_trials, slots_of
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What is done at once: the search of a seed, or its measured run."""
+
+    cell: Cell
+    kind: str  # search, seed
+    seed: int
+
+    @property
+    def is_done(self) -> bool:
+        """Whether its file is there."""
+        found = self.cell.search if self.kind == "search" else self.cell.run
+        return found(self.seed) is not None
+
+    def seconds(self) -> float:
+        """Return about how long it takes, as was measured once."""
+        found = SETS[self.cell.set]
+        return found.seconds * (found.trials if self.kind == "search" else 1.0)
+
+    def __str__(self) -> str:
+        return f"{self.cell.set}, {self.cell.candidate}, {self.kind} {self.seed}"
+
+
+def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Iterator[tuple[Round, Piece]]:
+    """Yield all pieces of the plan in their order, each once: of each seed all searches, then all measured runs."""
+    seen = set()
+    for each in rounds:
+        for name, seed in product(each.sets, range(each.seeds)):
+            cells = list(each.cells(name, results))
+            for piece in (Piece(cell, kind, seed) for kind in ("search", "seed") for cell in cells):
+                if piece not in seen:
+                    seen.add(piece)
+                    yield each, piece
+
+
+def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS), results: Path = RESULTS) -> None:
+    """Do missing pieces in their order until the hours are over or none is left."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    os.environ.setdefault("TOPHIT_CACHE", str((out / "cache").absolute()))
+    os.environ["TOPHIT_ONNX"] = "0"  # an export for every small net that is measured once would cost more than it saves
+    end = time.monotonic() + 3600 * hours
+    for _, piece in pieces(results=results):
+        if time.monotonic() > end:
+            return
+        if piece.cell.set in sets and not piece.is_done and (data / SETS[piece.cell.set].source).exists():
+            began = time.process_time()
+            if do_piece(piece, data, out):
+                print(f"{time.strftime('%H:%M:%S')} {piece}: {time.process_time() - began:.0f} s", flush=True)
+
+
+def do_piece(piece: Piece, data: Path, out: Path) -> bool:
+    """Do a piece and keep its result; return False if another process is at it, or at the search that it needs."""
+    cell, seed = piece.cell, piece.seed
+    found = SETS[cell.set]
+    if piece.kind == "seed" and cell.search(seed) is None:
+        return False
+    place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
+    store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{seed}")
+    with store.lock(cell.candidate, "kept") as mine:
+        if not mine:
+            return False
+        plan = cell.plan(place, seed)
+        store.begin(plan)
+        if piece.kind == "search":
+            cell.keep_search(seed, _search(cell.candidate, plan, store))
+            return True
+        for slot, trial in enumerate(cell.search(seed) or []):  # of another machine, or an earlier session
+            if not store.trial_path(cell.candidate, slot).is_file():
+                store.write_json(store.trial_path(cell.candidate, slot), trial)
+        job = Job(cell.candidate, "seed", seed)
+        if not job.is_done(store):
+            do_job(job, plan, store, "")
+        cell.keep_run(seed, store)
+        return True
+
+
+def _search(name: str, plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Do the trials of a search that are missing, and return all of them."""
+    jobs = [Job(name, "trial", slot) for slot in range(slots_of(plan.candidates[name], plan.budget))]
+    for job in jobs:
+        if not job.is_done(store):
+            do_job(job, plan, store, "")
+    return read_trials([store.trial_path(name, job.number) for job in jobs])
