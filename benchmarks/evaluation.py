@@ -5,6 +5,7 @@ one-set: the same, with every item as a query against all others, once over the 
 library: time and memory against pytorch-metric-learning's AccuracyCalculator, its retrieval metrics and with NMI.
 clustering: k-means against scikit-learn's.
 coverage: how often intervals contain the true value.
+graded: metrics of a hierarchy of 12 branches against those of its leaves alone, each item a query of all others.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from queue import Empty
@@ -23,7 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tophit.evaluation import bootstrap_intervals, clustering_metrics, nmi, retrieval_metrics
+from benchmarks import side_by_side
+from tophit.evaluation import Relevance, bootstrap_intervals, clustering_metrics, nmi, retrieval_metrics
 from tophit.evaluation.kmeans import cluster, inertia
 from tophit.evaluation.scores import COLUMN_TILE, ROW_TILE
 
@@ -217,10 +220,37 @@ def coverage(arguments: argparse.Namespace) -> None:
         print(f"95% interval over {over}: contains the truth in {100 * count / simulations:.1f}% of {simulations} sets")
 
 
+def graded(arguments: argparse.Namespace) -> None:
+    """Print the time of graded metrics over that of the others, on sets like Stanford Online Products."""
+    generator = np.random.default_rng(0)
+    for count in (12_000, 24_000):
+        leaves = np.arange(count) // 5
+        branches = leaves % 12
+        centres = (
+            0.4 * generator.normal(size=(12, 512))[branches] + 0.6 * generator.normal(size=(count // 5, 512))[leaves]
+        )
+        vectors = (centres + generator.normal(size=(count, 512))).astype(np.float32)
+        relevance = Relevance.of_paths(list(zip(branches.tolist(), leaves.tolist(), strict=True)))
+        names = ["H-AP", "ASI", "graded-ndcg@10", "level1-recall@1"]
+        found = side_by_side(
+            {
+                "leaves": partial(retrieval_metrics, vectors, leaves),
+                "levels": partial(retrieval_metrics, vectors, leaves, relevance=relevance, metrics=names),
+            },
+            2,
+        )
+        times = found["levels"] / found["leaves"]
+        print(
+            f"graded, {count:,} x 512: {found['leaves']:.2f} s, {found['levels']:.2f} s, {times:.2f} times", flush=True
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
     parser.add_argument(
-        "part", nargs="?", choices=["all", "retrieval", "one-set", "library", "clustering", "coverage", "library-side"]
+        "part",
+        nargs="?",
+        choices=["all", "retrieval", "one-set", "library", "clustering", "coverage", "graded", "library-side"],
     )
     parser.add_argument("--queries", type=int, default=4800, help="retrieval: only this many queries; 0 for all")
     parser.add_argument("--repeats", type=int, default=5)
@@ -242,6 +272,7 @@ def main() -> None:
         ("library", library),
         ("clustering", clustering),
         ("coverage", coverage),
+        ("graded", graded),
     ):
         if arguments.part in (None, "all", name):
             part(arguments)
