@@ -109,7 +109,7 @@ def test_the_page_shows_chances_and_that_nothing_is_alike(page: Page) -> None:
     assert "least" not in page.url
 
 
-def test_the_page_warns_of_results_that_are_probably_all_wrong(page: Page) -> None:
+def test_the_page_says_that_the_first_result_is_doubtful(page: Page) -> None:
     def doubt(route: object) -> None:
         answer = route.fetch()  # type: ignore[attr-defined]
         plain = answer.json()
@@ -120,5 +120,5 @@ def test_the_page_warns_of_results_that_are_probably_all_wrong(page: Page) -> No
     page.route("**/search", doubt)
     page.goto(BY_FIRST)
     results(page)
-    expect(page.locator(".doubt")).to_contain_text("right with a chance of only 20%")
+    expect(page.locator(".doubt")).to_contain_text("right with a chance of 20%")
     expect(page.locator(".chance.likely")).to_have_count(0)
