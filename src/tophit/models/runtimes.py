@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
@@ -144,7 +143,7 @@ def onnx_installed() -> bool:
 def _installed(packages: tuple[str, ...]) -> bool:
     if packages and os.environ.get("TOPHIT_ONNX") == "0":
         return False
-    return all(sys.modules.get(name) or importlib.util.find_spec(name) for name in packages)
+    return all(importlib.util.find_spec(name) for name in packages)
 
 
 class TorchRuntime:
