@@ -31,7 +31,9 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "run":
         from benchmarks.claims.running import run as run_pieces
+        from benchmarks.claims.running import set_up_process
 
+        set_up_process(arguments.out)
         try:
             run_pieces(arguments.data, arguments.out, arguments.hours, tuple(arguments.sets))
         except TophitError as error:  # also a signal, after which the same command goes on

@@ -52,13 +52,17 @@ def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Itera
                     yield each, piece
 
 
-def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS), results: Path = RESULTS) -> None:
-    """Do missing pieces in their order until the hours are over or none is left."""
+def set_up_process(out: Path) -> None:
+    """Prepare this process for runs: few threads, a cache of their own, no exports. Only for a process of its own."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     os.environ.setdefault("TOPHIT_CACHE", str((out / "cache").absolute()))
     os.environ["TOPHIT_ONNX"] = "0"  # an export for every small net that is measured once would cost more than it saves
+
+
+def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS), results: Path = RESULTS) -> None:
+    """Do missing pieces in their order until the hours are over or none is left."""
     end = time.monotonic() + 3600 * hours
     for _, piece in pieces(results=results):
         if time.monotonic() > end:

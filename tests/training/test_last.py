@@ -121,10 +121,7 @@ def test_only_the_last_block_and_the_head_change(run: Path) -> None:
     assert {name.split(".")[2] for name in checkpoint["embedder"] if name.startswith("backbone.")} == {"12", "13"}
 
 
-def test_the_result_is_an_ordinary_embedder(
-    run: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TOPHIT_ONNX", raising=False)  # another test may have left it
+def test_the_result_is_an_ordinary_embedder(run: Path, pictures: Path, tmp_path: Path) -> None:
     embedder = tophit.load(run)
     assert json.loads((run / "best" / "embedder.json").read_text())["trained"] == "last"
     paths = sorted(pictures.rglob("*.png"))[:3]
