@@ -11,7 +11,8 @@ from tophit.wording import counted
 
 NAME = "calibration.json"
 SEVERAL = "Chances are calibrated for images with one label each; these have several."
-_FORMAT = 1
+_FORMAT = 2
+_READ = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,23 @@ class StoredCalibration:
         fields = {"format": _FORMAT, "fingerprint": self.fingerprint, "learned_from": self.learned_from}
         write_json(Path(folder) / NAME, {**fields, "per_class": self.per_class, **self.calibration.to_json()})
 
-    def sentences(self) -> list[str]:
-        """Say what it was learned from and how well it held on classes that did not calibrate."""
+    def sentences(self, labelled: bool = True) -> list[str]:
+        """Say what it was learned from, and how well it held on classes that did not calibrate.
+
+        Of items without labels, chances are told by scores alone.
+        """
         made, check = self.calibration, self.calibration.check
         found = [f"Chances are calibrated on {self.learned_from}, with {made.unknown:.0%} unknown queries."]
-        row = check.near(0.9)
-        if row is not None:
+        if made.is_old:
             found.append(
-                f"Checked on classes that did not calibrate: of {counted(int(row['results']), 'result')} told "
+                "An earlier version of Tophit made them, which told results and names by different rules; make them "
+                "again with: tophit calibrate"
+            )
+        row = check.near(0.9, labelled)
+        if row is not None:
+            how = "" if labelled else ", by scores alone"
+            found.append(
+                f"Checked on classes that did not calibrate{how}: of {counted(int(row['results']), 'result')} told "
                 f"{row['told']:.0%} on average, {_share(row['right'], row['low'], row['high'])} were right."
             )
         if "auroc" in check.open_set:
@@ -63,7 +73,7 @@ def read_calibration(folder: str | Path, fingerprint: str) -> StoredCalibration 
         return None
     try:
         fields: dict[str, Any] = read_small_json(path)
-        if fields["format"] != _FORMAT:
+        if fields["format"] not in _READ:
             raise TophitError(f"{path} is of another format than this version of Tophit reads ({_FORMAT}).")
         if fields["fingerprint"] != fingerprint:
             return None

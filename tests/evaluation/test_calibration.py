@@ -12,7 +12,7 @@ from tests.reference.open_world import World, draw_world, exact_chances
 from tophit.evaluation import calibrate
 from tophit.evaluation.calibration import Calibration, TooFewClassesError, told
 from tophit.evaluation.calibration_check import Told, auroc, check_told
-from tophit.evaluation.calibration_features import DEPTH, background, votes
+from tophit.evaluation.calibration_features import DEPTH, background, class_features, vote_shares
 from tophit.evaluation.chance_curve import logistic_regression, rising_curve
 from tophit.evaluation.ranked_lists import Labelled, draw_lists
 
@@ -49,6 +49,19 @@ def exact(world: World, asked: np.ndarray, known: np.ndarray, labels: np.ndarray
     return np.stack([row[labels[number, :10]] for number, row in enumerate(rows)])
 
 
+def told_and_true(
+    calibration: Calibration, classes: int, seeds: tuple[int, ...], queries: int, labelled: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what is told about the first ten results in several worlds, by labels or by scores, and the truth."""
+    told_, true = [], []
+    for seed in seeds:
+        world = draw_world(classes=classes, per_class=8, seed=seed)
+        asked, known, scores, labels = searched(world, queries, seed + 1)
+        told_.append(calibration.chances(scores, len(world.labels) - 1, labels=labels if labelled else None)[:, :10])
+        true.append(exact(world, asked, known, labels))
+    return np.concatenate(told_), np.concatenate(true)
+
+
 def assert_holds(chances: np.ndarray, true: np.ndarray, tolerance: float) -> None:
     """Compare told with true chances, in tenths that have results."""
     compared = 0
@@ -60,25 +73,19 @@ def assert_holds(chances: np.ndarray, true: np.ndarray, tolerance: float) -> Non
     assert compared >= 5
 
 
-def test_chances_told_are_the_true_ones_on_new_classes(calibration: Calibration) -> None:
-    world = draw_world(classes=300, per_class=8, seed=2)
-    asked, known, scores, labels = searched(world, 1200, 3)
-    chances = calibration.chances(scores, len(world.labels) - 1)[:, :10]
-    assert_holds(chances, exact(world, asked, known, labels), 0.06)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_chances_told_are_the_true_ones_on_new_classes(calibration: Calibration, labelled: bool) -> None:
+    chances, true = told_and_true(calibration, 300, (2, 22, 42), 1000, labelled)
+    assert_holds(chances, true, 0.08 if labelled else 0.06)  # all results of a label are one case
     near_90 = (chances >= 0.85) & (chances < 0.95)
-    assert near_90.sum() > 200
-    assert 0.87 <= exact(world, asked, known, labels)[near_90].mean() <= 0.93
+    assert near_90.sum() > 600
+    assert 0.87 <= true[near_90].mean() <= 0.93
 
 
-def test_chances_follow_the_size_of_the_gallery(calibration: Calibration) -> None:
+@pytest.mark.parametrize("labelled", [True, False])
+def test_chances_follow_the_size_of_the_gallery(calibration: Calibration, labelled: bool) -> None:
     """A third of the classes: nearly every result is likelier, which a calibration by scores alone would not know."""
-    told_, true = [], []
-    for seed in (4, 24, 44):
-        world = draw_world(classes=100, per_class=8, seed=seed)
-        asked, known, scores, labels = searched(world, 500, seed + 1)
-        told_.append(calibration.chances(scores, len(world.labels) - 1)[:, :10])
-        true.append(exact(world, asked, known, labels))
-    assert_holds(np.concatenate(told_), np.concatenate(true), 0.1)
+    assert_holds(*told_and_true(calibration, 100, (4, 24, 44), 500, labelled), 0.1)
 
 
 def test_names_are_right_as_often_as_told(calibration: Calibration) -> None:
@@ -86,8 +93,9 @@ def test_names_are_right_as_often_as_told(calibration: Calibration) -> None:
     for seed in (6, 26, 46):
         world = draw_world(classes=300, per_class=8, seed=seed)
         asked, known, scores, labels = searched(world, 700, seed + 1)
-        names, chances = calibration.names_of(scores, labels, len(world.labels) - 1)
-        told_.append(chances)
+        of_labels = calibration.label_chances(scores, labels, len(world.labels) - 1)
+        names = labels[np.arange(len(labels)), of_labels.argmax(axis=1)]
+        told_.append(of_labels.max(axis=1))
         rows = zip(asked, known, names, strict=True)
         true.append([exact_chances(world, query, there, UNKNOWN)[name] for query, there, name in rows])
     chances, exactly = np.concatenate(told_), np.concatenate(true)
@@ -109,7 +117,7 @@ def test_few_classes_claim_less(calibration: Calibration) -> None:
     made = calibrate(few.vectors, few.labels, unknown=0)
     assert made.is_rough
     assert not calibration.is_rough
-    assert made.results.values.max() < 0.95, "ten classes can't tell that 95 of 100 results are right"
+    assert made.model.by_labels.values.max() < 0.96, "ten classes can't tell that 96 of 100 results are right"
 
 
 def test_too_few_classes_are_refused() -> None:
@@ -139,6 +147,47 @@ def test_no_result_is_told_more_than_one_before_it(calibration: Calibration) -> 
     assert (np.diff(chances, axis=1) <= 1e-12).all()
     assert (chances[:50, 7:] == 0).all()
     assert ((chances >= 0) & (chances <= 1)).all()
+
+
+def test_results_and_names_are_told_by_one_model(calibration: Calibration) -> None:
+    """All results of a label have its chance, so the name's chance is the highest of them."""
+    world = draw_world(classes=40, per_class=8, seed=15)
+    _, _, scores, labels = searched(world, 60, 16)
+    chances = calibration.chances(scores, 319, labels=labels)
+    np.testing.assert_array_equal(chances, calibration.label_chances(scores, labels, 319))
+    for row, names in zip(chances, labels, strict=True):
+        assert all(len(set(row[names == name])) == 1 for name in np.unique(names))
+    some = np.where(np.arange(labels.shape[1]) % 3 == 0, -1, labels)
+    mixed = calibration.chances(scores, 319, labels=some)
+    np.testing.assert_array_equal(mixed[some < 0], calibration.chances(scores, 319)[some < 0])
+    assert (calibration.label_chances(scores, some, 319)[some < 0] == 0).all()
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_picture_of_nothing_known_is_told_little(calibration: Calibration, labelled: bool) -> None:
+    """The same lists, but farther away than any right first result was: differences of scores alone can't tell."""
+    world = draw_world(classes=300, per_class=8, seed=17)
+    _, known, scores, labels = searched(world, 300, 18)
+    near = calibration.chances(scores, 2399, labels=labels if labelled else None)[known, 0]
+    far = calibration.chances(scores - 0.5, 2399, labels=labels if labelled else None)[known, 0]
+    assert near.mean() > 0.4
+    assert far.max() < 0.1
+    assert calibration.label_chances(scores - 0.5, labels, 2399).max() < 0.1
+
+
+def test_a_file_of_an_earlier_version_tells_what_it_told(calibration: Calibration) -> None:
+    """It has no scores of right results, told results by scores alone, and was not lowered for far pictures."""
+    fields = json.loads(json.dumps(calibration.to_json()))
+    del fields["right_scores"], fields["check"]["by_scores"]
+    old = Calibration.from_json(fields)
+    assert old.is_old
+    assert not calibration.is_old
+    world = draw_world(classes=40, per_class=8, seed=15)
+    _, _, scores, labels = searched(world, 60, 16)
+    by_scores = old.chances(scores, 319)
+    np.testing.assert_array_equal(old.chances(scores, 319, labels=labels), by_scores)
+    assert (by_scores >= calibration.chances(scores, 319)).all()
+    assert old.label_chances(scores - 0.5, labels, 319).max() > 0.1
 
 
 def test_it_survives_a_file(calibration: Calibration) -> None:
@@ -192,15 +241,29 @@ def test_the_background_of_long_and_short_lists() -> None:
 
 def test_votes_weigh_what_is_above_the_background() -> None:
     scores = np.array([[0.9, 0.85, 0.84, 0.1, 0.1, 0.1]])  # the background is 0.1
-    name, share = votes(scores, np.array([[7, 3, 3, 5, 5, 5]]))
-    assert name[0] == 3
+    (shares,) = vote_shares(scores, np.array([[7, 3, 3, 5, 5, 5]]))
     own, other = 0.75**4 + 0.74**4, 0.8**4
-    assert share[0] == pytest.approx(own / (own + other))
-    assert votes(scores, np.full((1, 6), -1))[0][0] == -1
+    np.testing.assert_allclose(shares, np.array([other, own, own, 0, 0, 0]) / (own + other), atol=1e-9)
+    assert (vote_shares(scores, np.full((1, 6), -1)) == 0).all()
     far = np.array([[0.9, 0.5, 0.5, 0.5, 0.5, 0.5, *np.zeros(8)]])
-    assert votes(far, np.array([[7, *[3] * 5, *[-1] * 8]]))[0][0] == 7, (
-        "many that are far don't outvote one that is near"
-    )
+    shares = vote_shares(far, np.array([[7, *[3] * 5, *[-1] * 8]]))[0]
+    assert shares[0] > shares[1], "many that are far don't outvote one that is near"
+
+
+def test_what_is_known_about_labels_against_a_loop() -> None:
+    generator = np.random.default_rng(6)
+    scores = np.sort(generator.uniform(0, 1, (30, 40)))[:, ::-1]
+    labels = generator.integers(-1, 6, (30, 40))
+    labels[0] = 2  # nothing else was found
+    found, shares = class_features(scores, labels, 200, 5.0), vote_shares(scores, labels)
+    for query in range(30):
+        level = background(scores)[query, 0]
+        for place in range(40):
+            own = scores[query][labels[query] == labels[query, place]].max()
+            other = scores[query][labels[query] != labels[query, place]].max(initial=-1)
+            above = own - (level if other < 0 else other)
+            wanted = [own, own - level, above, shares[query, place], np.log(40), np.log(5)]
+            np.testing.assert_allclose(found[query, place], wanted)
 
 
 def test_logistic_regression_against_scikit_learn() -> None:

@@ -82,14 +82,15 @@ def chances_of(hits: list[Any]) -> list[float]:
     return [hit.chance for hit in hits]
 
 
-def test_results_have_falling_chances(index: Path, drawn: Path) -> None:
+def test_results_have_the_chances_of_their_labels(index: Path, drawn: Path) -> None:
     query = drawn / "kind 3" / "0.png"
     with open_catalogue(index) as catalogue:
         (hits,) = catalogue.search([query], k=12)
         others = catalogue.search_ids([str(query)], k=5)[0]
     assert len(hits) == 12
     assert all(0 <= hit.chance <= 1 for hit in hits)
-    assert chances_of(hits) == sorted(chances_of(hits), reverse=True)
+    by_label = {(hit.metadata["label"], hit.chance) for hit in hits}
+    assert len(by_label) == len({label for label, _ in by_label}) > 1
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     assert all(hit.chance is not None for hit in others)
 
@@ -105,25 +106,26 @@ def test_a_least_chance_leaves_out_the_rest(index: Path, drawn: Path) -> None:
     query = [drawn / "kind 3" / "0.png"]
     with open_catalogue(index) as catalogue:
         whole = catalogue.search(query, k=20)[0]
-        least = whole[4].chance
-        assert least is not None
+        least = sorted((hit.chance or 0 for hit in whole), reverse=True)[4]
         cut = catalogue.search(query, k=20, min_chance=least)[0]
     assert [hit.id for hit in cut] == [hit.id for hit in whole if (hit.chance or 0) >= least]
     assert 5 <= len(cut) < 20
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.01, 1))
-def test_a_precision_keeps_the_longest_list_that_has_it_on_average(told: list[float], wanted: float) -> None:
+def test_a_precision_keeps_as_many_of_the_likeliest_as_have_it_on_average(told: list[float], wanted: float) -> None:
+    kept = LeastChance(precision=wanted).kept(told)
     chances = sorted(told, reverse=True)
-    kept = LeastChance(precision=wanted).length(chances)
     literally = [n for n in range(1, len(chances) + 1) if np.mean(chances[:n]) >= wanted - 1e-9]
-    assert kept == max(literally, default=0)
+    assert sorted(np.array(told)[kept], reverse=True) == chances[: max(literally, default=0)]
+    least = LeastChance(min_chance=wanted).kept(told)
+    assert least.tolist() == [chance >= wanted for chance in told]
 
 
 def test_nothing_is_an_answer(index: Path, drawn: Path, tophit: Run) -> None:
     noise = drawn / "noise.png"
     with open_catalogue(index) as catalogue:
-        nearest = catalogue.search([noise], k=1)[0][0]
+        nearest = max(catalogue.search([noise])[0], key=lambda hit: hit.chance or 0)
         (hits,) = catalogue.search([noise], min_chance=0.9)
     assert hits == []
     assert isinstance(hits, Hits)
@@ -222,6 +224,36 @@ def test_names_with_evidence_or_unknown(index: Path, drawn: Path, tophit: Run) -
     with pytest.raises(UsageError, match="--cut-off is a chance"):
         tophit("name", index, known, "--cut-off", 2)
     assert package.name(index, [known])[0].label == "kind 4"
+
+
+@pytest.mark.parametrize("where", [None, {"label": ["kind 5", "kind 6"]}, {"shelf": 2}])
+def test_search_and_name_tell_the_same(index: Path, drawn: Path, where: dict[str, Any] | None) -> None:
+    """A filter leaves items out but makes no label likelier, for a name as for a result."""
+    queries = [drawn / "kind 4" / "3.png", drawn / "noise.png"]
+    with open_catalogue(index) as catalogue:
+        found = catalogue.search(queries, k=100, where=where)
+        names = catalogue.name(queries, where=where, cut_off=0)
+        everything = catalogue.search(queries, k=200)
+    for hits, name, whole in zip(found, names, everything, strict=True):
+        assert name.chance == max(chances_of(hits))
+        assert name.chance in [hit.chance for hit in hits if hit.metadata["label"] == name.guess]
+        told = {hit.id: hit.chance for hit in whole}
+        assert chances_of(name.evidence) == [told[hit.id] for hit in name.evidence]
+
+
+def test_a_calibration_of_an_earlier_version_still_works(index: Path, drawn: Path, tmp_path: Path, tophit: Run) -> None:
+    shutil.copytree(index, tmp_path / "index")
+    path = tmp_path / "index" / "v1" / NAME
+    fields = json.loads(path.read_text())
+    del fields["right_scores"], fields["check"]["by_scores"]
+    path.write_text(json.dumps({**fields, "format": 1}))
+    with open_catalogue(tmp_path / "index") as catalogue:
+        told = chances_of(catalogue.search([drawn / "noise.png"])[0])
+        assert told == sorted(told, reverse=True), "by scores, as it told them then"
+        assert catalogue.calibration is not None
+        assert any("make them again with: tophit calibrate" in each for each in catalogue.calibration.sentences())
+    tophit("calibrate", tmp_path / "index")
+    assert json.loads(path.read_text())["format"] == 2
 
 
 def test_new_classes_need_no_training(index: Path, drawn: Path, tmp_path: Path) -> None:

@@ -112,8 +112,9 @@ def index(
         console.print(
             f"{len(catalogue.index)} images are in {out}. Search it with: {command}", highlight=False, soft_wrap=True
         )
-        for sentence in catalogue.calibration.sentences() if catalogue.calibration is not None else ():
-            console.print(sentence, highlight=False)
+        if (told := catalogue.calibration) is not None:
+            for sentence in told.sentences(labelled=told.per_class is not None):
+                console.print(sentence, highlight=False)
         stats = catalogue.index.stats()
         if stats.get("recall@10", 1) < 1:
             console.print(f"Kind of index: {stats['kind']}; recall@10 measured: {stats['recall@10']:.3f}")

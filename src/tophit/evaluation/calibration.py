@@ -16,9 +16,9 @@ from typing import Any, Self
 import numpy as np
 
 from tophit.evaluation.calibration_check import CalibrationCheck, Told, check_told
-from tophit.evaluation.calibration_features import RankedLists, name_features, votes
-from tophit.evaluation.chance_curve import FOLDS, ChanceCurve, class_folds
-from tophit.evaluation.chance_fit import falling_sums, fit_names, fit_results
+from tophit.evaluation.calibration_features import RankedLists, class_features
+from tophit.evaluation.chance_curve import ChanceCurve, class_folds
+from tophit.evaluation.chance_fit import falling_sums, familiarity, fit_by_labels, fit_by_scores, right_scores
 from tophit.evaluation.inputs import Array
 
 LEAST_CLASSES = 8
@@ -50,6 +50,41 @@ class TooFewClassesError(ValueError):
 
 
 @dataclass(frozen=True)
+class Chances:
+    """How scores and labels become chances: one model for results and for names.
+
+    ``by_labels`` tells how likely each label is; ``by_scores`` is for results without a label. ``right_scores`` are
+    scores of right first results, in rising order; None in files of earlier versions, whose ``by_labels`` holds for the
+    most likely label only.
+    """
+
+    by_scores: ChanceCurve
+    by_labels: ChanceCurve
+    right_scores: np.ndarray | None
+
+    @classmethod
+    def fitted(cls, lists: Sequence[RankedLists], seed: int) -> Self:
+        """Learn them from searches whose right answers are known."""
+        return cls(fit_by_scores(lists, seed), fit_by_labels(lists, seed), right_scores(lists))
+
+    def of_results(self, scores: np.ndarray, labels: np.ndarray | None, items: int, per_class: float) -> np.ndarray:
+        """Return the chance (Q, D) of each result: that of its label, or by its score if it has none."""
+        told = self.by_scores.chances(falling_sums(self.by_scores, scores, items, per_class))
+        told = np.where(np.isfinite(scores), told * self._familiarity(scores), 0.0)
+        if labels is None or self.right_scores is None:
+            return told
+        return np.where(labels >= 0, self.of_labels(scores, labels, items, per_class), told)
+
+    def of_labels(self, scores: np.ndarray, labels: np.ndarray, items: int, per_class: float) -> np.ndarray:
+        """Return the chance (Q, D) of the label of each result; 0 where it has none."""
+        told = self.by_labels.chances(self.by_labels.sums(class_features(scores, labels, items, per_class)))
+        return np.where(np.isfinite(scores) & (labels >= 0), told * self._familiarity(scores), 0.0)
+
+    def _familiarity(self, scores: np.ndarray) -> np.ndarray | float:
+        return 1.0 if self.right_scores is None else familiarity(scores, self.right_scores)
+
+
+@dataclass(frozen=True)
 class Calibration:
     """How scores become chances, and how well that held for classes that did not calibrate.
 
@@ -57,8 +92,7 @@ class Calibration:
     ``items`` and ``per_class`` (items of a class) say what it was learned from.
     """
 
-    results: ChanceCurve
-    names: ChanceCurve
+    model: Chances
     unknown: float
     classes: int
     queries: int
@@ -66,28 +100,31 @@ class Calibration:
     per_class: float
     check: CalibrationCheck
 
-    def chances(self, scores: np.ndarray, items: int, per_class: float | None = None) -> np.ndarray:
+    def chances(
+        self, scores: np.ndarray, items: int, per_class: float | None = None, labels: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return the chance (Q, D) of each result of ranked lists (Q, D) to be right; 0 where the score is NaN.
 
         ``scores`` are the cosines of the first 100 results or more, best first; a shorter list only if there are no
-        more. ``items`` are searched, ``per_class`` of a class on average (default: as in the calibration). No result
-        is told a higher chance than one before it.
+        more. ``items`` are searched, ``per_class`` of a class on average (default: as in the calibration). ``labels``
+        (Q, D) are the results' labels as numbers, -1 for none: all results of a label have the same chance. By scores
+        alone, no result is told a higher chance than one before it.
         """
         scores = np.atleast_2d(np.asarray(scores, float))
-        sums = falling_sums(self.results, scores, items, per_class or self.per_class)
-        return np.where(np.isfinite(scores), self.results.chances(sums), 0.0)
+        labels = None if labels is None else np.atleast_2d(labels)
+        return self.model.of_results(scores, labels, items, per_class or self.per_class)
 
-    def names_of(
+    def label_chances(
         self, scores: np.ndarray, labels: np.ndarray, items: int, per_class: float | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the label (Q,) that the first results vote for, -1 if there are none, and its chance (Q,).
-
-        ``labels`` (Q, D) are the results' labels as numbers, -1 for none; the rest is as for :meth:`chances`.
-        """
+    ) -> np.ndarray:
+        """Return the chance (Q, D) of the label of each result; 0 where it has none. As for :meth:`chances`."""
         scores, labels = np.atleast_2d(np.asarray(scores, float)), np.atleast_2d(labels)
-        features = name_features(scores, labels, items, per_class or self.per_class)
-        found, _ = votes(scores, labels)
-        return found, np.where(found >= 0, self.names.chances(self.names.sums(features)), 0.0)
+        return self.model.of_labels(scores, labels, items, per_class or self.per_class)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether an earlier version made it, which told results and names by different rules."""
+        return self.model.right_scores is None
 
     @property
     def is_rough(self) -> bool:
@@ -97,15 +134,17 @@ class Calibration:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         plain = {name: getattr(self, name) for name in ("unknown", "classes", "queries", "items", "per_class")}
-        curves = {"results": self.results.to_json(), "names": self.names.to_json()}
-        return {**plain, **curves, "check": asdict(self.check)}
+        curves = {"results": self.model.by_scores.to_json(), "names": self.model.by_labels.to_json()}
+        right = None if self.model.right_scores is None else self.model.right_scores.tolist()
+        return {**plain, **curves, "right_scores": right, "check": asdict(self.check)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Read it from plain values."""
+        right = fields.get("right_scores")
+        curves = (ChanceCurve.from_json(fields[name]) for name in ("results", "names"))
         return cls(
-            ChanceCurve.from_json(fields["results"]),
-            ChanceCurve.from_json(fields["names"]),
+            Chances(*curves, None if right is None else np.asarray(right, float)),
             float(fields["unknown"]),
             int(fields["classes"]),
             int(fields["queries"]),
@@ -146,22 +185,28 @@ def calibrate(
         raise TooFewClassesError(len(classes))
     whole = lists[0]
     return Calibration(
-        results=fit_results(lists, seed),
-        names=fit_names(lists, seed),
+        model=Chances.fitted(lists, seed),
         unknown=unknown,
         classes=len(classes),
         queries=sum(len(each.classes) for each in lists),
         items=whole.items,
         per_class=whole.per_class,
-        check=check_told(_told_by_others(lists, seed)),
+        check=check_told(*_told_by_others(lists, seed)),
     )
 
 
-def told(calibration: Calibration, lists: RankedLists) -> Told:
-    """Return what a calibration tells about searches whose right answers are known."""
-    names, name_chances = calibration.names_of(lists.scores, lists.labels, lists.items, lists.per_class)
+def told(calibration: Calibration, lists: RankedLists, by_scores: bool = False) -> Told:
+    """Return what a calibration tells about searches whose right answers are known; results also by scores alone."""
+    return _told(calibration.model, lists, by_scores)
+
+
+def _told(model: Chances, lists: RankedLists, by_scores: bool = False) -> Told:
+    sizes = lists.items, lists.per_class
+    of_labels = model.of_labels(lists.scores, lists.labels, *sizes)
+    best = of_labels.argmax(axis=1)[:, None]
+    names, name_chances = (np.take_along_axis(table, best, 1)[:, 0] for table in (lists.labels, of_labels))
     return Told(
-        chances=calibration.chances(lists.scores, lists.items, lists.per_class),
+        chances=model.of_results(lists.scores, None if by_scores else lists.labels, *sizes),
         right=lists.right,
         name_chances=name_chances,
         name_right=(names == lists.classes) & lists.known,
@@ -170,26 +215,21 @@ def told(calibration: Calibration, lists: RankedLists) -> Told:
     )
 
 
-def _told_by_others(lists: Sequence[RankedLists], seed: int) -> Told:
-    """Return what is told about the searches of the whole gallery, each class by curves that the others taught."""
-    whole = lists[0]
+def _told_by_others(lists: Sequence[RankedLists], seed: int) -> tuple[Told, Told]:
+    """Return what is told about the searches of the whole gallery, each class by what the others taught.
+
+    Once by labels and once by scores alone.
+    """
     folds = class_folds(np.concatenate([each.classes for each in lists]), seed + 1)
     splits = np.split(folds, np.cumsum([len(each.classes) for each in lists])[:-1])
-    chances = np.zeros(whole.scores.shape)
-    name_chances = np.zeros(len(whole.classes))
-    found, _ = votes(whole.scores, whole.labels)
-    names = name_features(whole.scores, whole.labels, whole.items, whole.per_class)
-    for fold in range(FOLDS):
-        own = splits[0] == fold
-        if not own.any():
-            continue
+    parts: tuple[list[Told], list[Told]] = ([], [])
+    for fold in np.unique(splits[0]):
         others = [_part(each, split != fold) for each, split in zip(lists, splits, strict=True)]
-        result_curve, name_curve = fit_results(others, seed), fit_names(others, seed)
-        sums = falling_sums(result_curve, whole.scores[own], whole.items, whole.per_class)
-        chances[own] = np.where(np.isfinite(whole.scores[own]), result_curve.chances(sums), 0.0)
-        name_chances[own] = np.where(found[own] >= 0, name_curve.chances(name_curve.sums(names[own])), 0.0)
-    right = (found == whole.classes) & whole.known
-    return Told(chances, whole.right, name_chances, right, whole.known, whole.classes)
+        model, own = Chances.fitted(others, seed), _part(lists[0], splits[0] == fold)
+        for found, by_scores in zip(parts, (False, True), strict=True):
+            found.append(_told(model, own, by_scores))
+    by_labels, by_scores = (Told.joined(found) for found in parts)
+    return by_labels, by_scores
 
 
 def _part(lists: RankedLists, rows: np.ndarray) -> RankedLists:

@@ -4,7 +4,8 @@ All intervals are 95% bootstrap intervals over classes.
 """
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ class Told:
     known: np.ndarray
     classes: np.ndarray
 
+    @classmethod
+    def joined(cls, parts: "Sequence[Told]") -> "Told":
+        """Join what was told about several parts of the same searches."""
+        return cls(*(np.concatenate([getattr(each, one.name) for each in parts]) for one in fields(cls)))
+
 
 @dataclass(frozen=True)
 class CalibrationCheck:
@@ -43,37 +49,42 @@ class CalibrationCheck:
     ``low``, ``high``, ``results``. ``cut_offs`` has one for each least chance: the share of right results ``kept``,
     and how much of what is shown is ``right``. ``open_set`` says how well names and unknown queries are told apart:
     ``auroc``, ``accuracy`` on known queries, ``unknown_told`` as unknown, the last two at a cut-off of 0.5.
-    ``roc`` are shares of unknown queries taken for known, and of known queries taken for known.
+    ``roc`` are shares of unknown queries taken for known, and of known queries taken for known. ``by_scores`` is the
+    reliability of what is told about results without labels.
     """
 
     reliability: list[dict[str, float]]
     cut_offs: list[dict[str, float]]
     open_set: dict[str, list[float]]
     roc: list[list[float]]
+    by_scores: list[dict[str, float]] = field(default_factory=list)
 
-    def near(self, chance: float) -> dict[str, float] | None:
+    def near(self, chance: float, labelled: bool = True) -> dict[str, float] | None:
         """Return the row of the results that are told about this chance, such as 0.9; None if there are none."""
-        rows = [row for row in self.reliability if row["from"] <= chance < row["to"]]
+        rows = [row for row in (self.reliability if labelled else self.by_scores) if row["from"] <= chance < row["to"]]
         return rows[0] if rows else None
 
 
-def check_told(told: Told, cut_off: float = 0.5) -> CalibrationCheck:
-    """Measure how well chances held."""
-    chances, right = told.chances[:, :SHOWN], told.right[:, :SHOWN]
-    classes = np.repeat(encode_labels(told.classes)[0], chances.shape[1])
+def check_told(told: Told, by_scores: Told | None = None, cut_off: float = 0.5) -> CalibrationCheck:
+    """Measure how well chances held, by labels and, where it is given, by scores alone."""
     return CalibrationCheck(
-        _reliability(chances.ravel(), right.ravel(), classes),
-        _cut_offs(chances.ravel(), right.ravel(), classes),
+        _reliability(*_first_results(told)),
+        _cut_offs(*_first_results(told)),
         _open_set(told, cut_off),
         _roc(told.name_chances, told.known),
+        [] if by_scores is None else _reliability(*_first_results(by_scores)),
     )
 
 
 def reliability_of(told: Told, low: float = 0.85, high: float = 0.95) -> dict[str, float]:
     """Return what came of the first ten results that were told a chance from ``low`` to ``high``."""
+    return _row(*_first_results(told), low, high)
+
+
+def _first_results(told: Told) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return chance, outcome and query's class of the first ten results of all queries, one after another."""
     chances, right = told.chances[:, :SHOWN], told.right[:, :SHOWN]
-    classes = np.repeat(encode_labels(told.classes)[0], chances.shape[1])
-    return _row(chances.ravel(), right.ravel(), classes, low, high)
+    return chances.ravel(), right.ravel(), np.repeat(encode_labels(told.classes)[0], chances.shape[1])
 
 
 def _row(chances: np.ndarray, right: np.ndarray, classes: np.ndarray, low: float, high: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What a ranked list says about the chance that a result, or a name, is right.
+"""What a ranked list says about the chance that a result, or the label it has, is right.
 
 The score alone says little: 0.6 is near for one query and far for another. So it is compared with the query's own
 background, the scores well below its first results, as score normalisation does in speaker verification (S-norm). Ranks
@@ -14,7 +14,7 @@ DEPTH = 100
 """Results of a query that are looked at; of fewer, the lower half is the background."""
 _BACKGROUND_FROM = 50
 VOTERS = 10
-"""Results that vote for a name."""
+"""Results that vote for a label."""
 _SHARPNESS = 4
 _LEAST_VOTE = 1e-3
 
@@ -65,34 +65,38 @@ def result_features(scores: np.ndarray, items: int, per_class: float) -> np.ndar
     return np.nan_to_num(np.stack(np.broadcast_arrays(*columns), axis=2))
 
 
-def votes(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the label (Q,) that the first results vote for, and its share (Q,) of the votes; -1 and 0 without results.
+def class_features(scores: np.ndarray, labels: np.ndarray, items: int, per_class: float) -> np.ndarray:
+    """Return what is known about the label of each result: (Q, D, 6), the same for all results of a label.
+
+    They are its best score, how far that is above the background and above the best of another label, its share of the
+    votes, and the logarithms of the number of classes and of a class's size.
+    """
+    level, first = background(scores), _first_of_label(labels)
+    own = np.take_along_axis(scores, first, 1)
+    differs = (labels != labels[:, :1]) & np.isfinite(scores)
+    second = np.where(differs.any(axis=1), scores[np.arange(len(scores)), differs.argmax(axis=1)], level[:, 0])
+    other = np.where(labels == labels[:, :1], second[:, None], scores[:, :1])
+    columns = [own, own - level, own - other, vote_shares(scores, labels)]
+    columns += [np.log(max(1.0, items / per_class)), np.log(per_class)]
+    return np.nan_to_num(np.stack(np.broadcast_arrays(*columns), axis=2))
+
+
+def vote_shares(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the share (Q, D) of the votes for the label of each result; the first ten labelled results vote.
 
     A vote weighs the fourth power of how far its score is above the background, so that a class of three items is not
-    outvoted by a large one that is farther away. Of labels with equal votes the one found first wins.
+    outvoted by a large one that is farther away.
     """
     some, names = scores[:, :VOTERS], labels[:, :VOTERS]
     above = np.maximum(np.nan_to_num(some - background(scores)), _LEAST_VOTE)
-    weights = np.where(np.isfinite(some), above**_SHARPNESS, 0.0)
-    weights = np.where(names >= 0, weights, 0.0)
-    sums = np.einsum("qj,qij->qi", weights, (names[:, :, None] == names[:, None, :]) & (names >= 0)[:, :, None])
-    winner = sums.argmax(axis=1)[:, None]
-    share = np.take_along_axis(sums, winner, 1)[:, 0] / np.maximum(weights.sum(axis=1), 1e-300)
-    return np.where(share > 0, np.take_along_axis(names, winner, 1)[:, 0], -1), share
+    weights = np.where(np.isfinite(some) & (names >= 0), above**_SHARPNESS, 0.0)
+    sums = np.einsum("qv,qdv->qd", weights, labels[:, :, None] == names[:, None, :])
+    return sums / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
 
 
-def name_features(scores: np.ndarray, labels: np.ndarray, items: int, per_class: float) -> np.ndarray:
-    """Return what is known about the name that the first results vote for: (Q, 6), zeros without results.
-
-    They are its best score, how far that is above the background and above the best of another name, its share of the
-    votes, and the logarithms of the number of classes and of a class's size.
-    """
-    level = background(scores)[:, 0]
-    name, share = votes(scores, labels)
-    some, names = scores[:, :VOTERS], labels[:, :VOTERS]
-    own = np.where((names == name[:, None]) & np.isfinite(some), some, -np.inf).max(axis=1, initial=-np.inf)
-    other = np.where((names != name[:, None]) & np.isfinite(some), some, -np.inf).max(axis=1, initial=-np.inf)
-    other = np.where(np.isfinite(other), other, level)
-    own = np.where(np.isfinite(own), own, 0.0)
-    columns = [own, own - level, own - other, share, np.log(max(1.0, items / per_class)), np.log(per_class)]
-    return np.nan_to_num(np.stack(np.broadcast_arrays(*columns), axis=1))
+def _first_of_label(labels: np.ndarray) -> np.ndarray:
+    """Return the place (Q, D), from 0, of the first result with the label of each result (Q, D)."""
+    rows, depth = labels.shape
+    keys = np.arange(rows)[:, None] * (labels.max(initial=-1) + 2) + labels + 1
+    _, first, same = np.unique(keys, return_index=True, return_inverse=True)
+    return (first % depth)[same].reshape(rows, depth) if depth else np.zeros((rows, 0), int)

@@ -60,7 +60,7 @@ def calibrate_index(
             return None, [*said, f"Chances are not calibrated: {error}."]
         stored = replace(models, per_class=sizes if labels else None)
     stored.save(own)
-    return stored, [*said, *stored.sentences()]
+    return stored, [*said, *stored.sentences(labelled=bool(labels))]
 
 
 def _asking(labels: list[str], learned: list[bool]) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tophit.calibrating import StoredCalibration
+from tophit.data.item_rows import LABEL_KIND
 from tophit.errors import UsageError
 from tophit.evaluation.calibration_features import DEPTH
 from tophit.search.backend import Hit
@@ -52,26 +53,29 @@ class LeastChance:
                 said = name if prefix else name.replace("-", "_")
                 raise UsageError(f"{said} is a chance, above 0 and at most 1, such as 0.9; not {value:g}.")
 
-    def length(self, chances: Sequence[float]) -> int:
-        """Return how many of the results with these chances, which fall, are shown.
+    def kept(self, chances: Sequence[float]) -> np.ndarray:
+        """Return which of the results with these chances are shown (N,).
 
-        The precision keeps as many as have it on average: one more would bring the expected share of right results
-        below it.
+        The precision keeps as many of the most likely ones as have it on average: one more would bring the expected
+        share of right results below it.
         """
         told = np.asarray(chances, float)
-        kept = np.ones(len(told), bool)
+        order = np.argsort(-told, kind="stable")
+        likely = np.ones(len(told), bool)
         if self.min_chance is not None:
-            kept &= told >= self.min_chance
+            likely &= told[order] >= self.min_chance
         if self.precision is not None:
-            kept &= np.cumsum(told) / np.arange(1, len(told) + 1) >= self.precision - 1e-12
-        return int(np.logical_and.accumulate(kept).sum())
+            likely &= np.cumsum(told[order]) / np.arange(1, len(told) + 1) >= self.precision - 1e-12
+        kept = np.zeros(len(told), bool)
+        kept[order[np.logical_and.accumulate(likely)]] = True
+        return kept
 
     def nothing(self, best: Hit | None) -> Nothing:
         """Say why nothing is shown."""
         if best is None or best.chance is None:
             return Nothing("There is nothing to find: no item meets the filter.")
         least = max(value for value in (self.min_chance, self.precision) if value is not None)
-        words = f"the best result has a chance of {best.chance:.0%} to be right, less than {least:.0%}"
+        words = f"the likeliest result has a chance of {best.chance:.0%} to be right, less than {least:.0%}"
         return Nothing(f"{NOTHING[:-1]}: {words}.", best.score, best.chance)
 
 
@@ -83,21 +87,60 @@ def depth_of(index: Index, k: int, left_out: int) -> int:
     return max(k, min(max(k + 1, DEPTH), index.most_results - left_out))
 
 
-def chances_of(stored: StoredCalibration, found: Sequence[Sequence[Hit]], items: int) -> list[np.ndarray]:
-    """Return the chance of each result of ranked lists, which go as deep as ``depth_of`` says."""
+@dataclass(frozen=True)
+class Likely:
+    """What is told about one query: the chances of its nearest items by id, and of their labels."""
+
+    by_id: dict[str, float]
+    by_label: dict[str, float]
+
+    def of(self, hit: Hit) -> float:
+        """Return the chance of a result; of one farther away than the nearest items, that of its label or the least."""
+        label = label_of(hit)
+        known = self.by_label if label is not None else {}
+        return self.by_id.get(hit.id, known.get(label or "", min(self.by_id.values(), default=0.0)))
+
+    def told(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Return results with their chances."""
+        return [replace(hit, chance=self.of(hit)) for hit in hits]
+
+
+def likely_of(
+    stored: StoredCalibration, found: Sequence[Sequence[Hit]], items: int, names: bool = False
+) -> list[Likely]:
+    """Return what is told about queries by their nearest items, which go as deep as ``depth_of`` says.
+
+    With ``names``, the chances are those of labels, and items without one have none. Chances of all items are told,
+    whatever filter a query has: leaving items out makes none of the others likelier.
+    """
     if not any(found):
-        return [np.empty(0) for _ in found]
+        return [Likely({}, {}) for _ in found]
     scores = np.full((len(found), max(map(len, found))), np.nan)
+    labels, numbers = np.full(scores.shape, -1), dict[str, int]()
     for row, hits in enumerate(found):
         scores[row, : len(hits)] = [hit.score for hit in hits]
-    told = stored.calibration.chances(scores, max(1, items), stored.per_class)
-    return [row[: len(hits)] for row, hits in zip(told, found, strict=True)]
+        for place, hit in enumerate(hits):
+            if (label := label_of(hit)) is not None:
+                labels[row, place] = numbers.setdefault(label, len(numbers))
+    if names:
+        told = stored.calibration.label_chances(scores, labels, max(1, items), stored.per_class)
+    else:
+        told = stored.calibration.chances(scores, max(1, items), stored.per_class, labels)
+    return [_likely(hits, row[: len(hits)].tolist()) for row, hits in zip(told, found, strict=True)]
 
 
-def with_chances(hits: Sequence[Hit], chances: dict[str, float]) -> list[Hit]:
-    """Return results with their chances by id; one that was found farther away than these has the least of them."""
-    least = min(chances.values(), default=0.0)
-    return [replace(hit, chance=chances.get(hit.id, least)) for hit in hits]
+def _likely(hits: Sequence[Hit], chances: list[float]) -> Likely:
+    by_label: dict[str, float] = {}
+    for hit, chance in zip(hits, chances, strict=True):
+        if (label := label_of(hit)) is not None:
+            by_label.setdefault(label, chance)
+    return Likely({hit.id: chance for hit, chance in zip(hits, chances, strict=True)}, by_label)
+
+
+def label_of(hit: Hit) -> str | None:
+    """Return the label of a result; None if it has none, or several."""
+    label = hit.metadata.get("label")
+    return None if label is None or label == "" or LABEL_KIND in hit.metadata else str(label)
 
 
 def no_calibration(where: str = "INDEX") -> UsageError:

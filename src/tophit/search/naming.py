@@ -1,7 +1,7 @@
 """Names by neighbours: what the nearest labelled items say a picture shows, and how likely that is."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from tophit.errors import UsageError
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.evaluation.calibration_features import VOTERS
 from tophit.search.backend import Hit
-from tophit.search.chances import depth_of
+from tophit.search.chances import depth_of, label_of, likely_of
 from tophit.search.index import Index
 from tophit.search.query import Resolved, Where, search_vectors
 
@@ -64,28 +64,21 @@ def name_vectors(
     where: Where = None,
     cut_off: float = CUT_OFF,
 ) -> list[Name]:
-    """Name what each example shows, by the labels of its nearest items."""
+    """Name what each example shows: the likeliest label of its nearest items, of those that meet the filter."""
+    vectors = np.stack([each.vector for each in examples])
     leave_out = [[] if each.id is None else [each.id] for each in examples]
     depth = depth_of(index, VOTERS, max(map(len, leave_out), default=0))
-    found = search_vectors(index, np.stack([each.vector for each in examples]), depth, where, (), leave_out)
-    items = index.count(where) if where else len(index)
-    return [_name(hits, calibration, max(1, items), cut_off) for hits in found]
+    deep = search_vectors(index, vectors, depth, None, (), leave_out)
+    found = search_vectors(index, vectors, depth, where, (), leave_out) if where else deep
+    told = likely_of(calibration, deep, len(index), names=True)
+    return [_name(likely.told(hits), cut_off) for hits, likely in zip(found, told, strict=True)]
 
 
-def _name(hits: list[Hit], stored: StoredCalibration, items: int, cut_off: float) -> Name:
-    labels = [_label(hit) for hit in hits]
-    names = list(dict.fromkeys(label for label in labels if label is not None))
-    if not names:
-        return Name(None, 0.0, None, cut_off, hits[:SHOWN])
-    numbers = np.array([[-1 if label is None else names.index(label) for label in labels]])
-    scores = np.array([[hit.score for hit in hits]])
-    winner, chance = stored.calibration.names_of(scores, numbers, items, stored.per_class)
-    if winner[0] < 0:  # the labelled ones are all far away
-        return Name(None, 0.0, None, cut_off, hits[:SHOWN])
-    guess = names[int(winner[0])]
-    return Name(guess if chance[0] >= cut_off else None, float(chance[0]), guess, cut_off, hits[:SHOWN])
-
-
-def _label(hit: Hit) -> str | None:
-    label = hit.metadata.get("label")
-    return None if label is None or label == "" else str(label)
+def _name(hits: list[Hit], cut_off: float) -> Name:
+    evidence = [hit if label_of(hit) is not None else replace(hit, chance=None) for hit in hits[:SHOWN]]
+    labelled = [hit for hit in hits if label_of(hit) is not None]
+    if not labelled:
+        return Name(None, 0.0, None, cut_off, evidence)
+    best = max(labelled, key=lambda hit: hit.chance or 0.0)  # of equal ones the nearest
+    guess, chance = label_of(best), best.chance or 0.0
+    return Name(guess if chance >= cut_off else None, chance, guess, cut_off, evidence)

@@ -16,7 +16,7 @@ from tophit.cancelling import check_cancelled
 from tophit.errors import TophitError, UsageError
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, expand_queries, k_reciprocal_distances
 from tophit.search.backend import Hit
-from tophit.search.chances import ANY_CHANCE, Hits, LeastChance, chances_of, depth_of, no_calibration, with_chances
+from tophit.search.chances import ANY_CHANCE, Hits, LeastChance, depth_of, likely_of, no_calibration
 from tophit.search.groups import search_groups, with_others
 from tophit.search.index import Index
 
@@ -145,23 +145,22 @@ def answer(
 def _told(
     index: Index, query: Query[Any], vectors: np.ndarray, leave_out: list[list[str]], calibration: StoredCalibration
 ) -> list[list[Hit]]:
-    """Search deep enough to tell the chances of results, and end each list where they fall too low.
-
-    Chances come from the search of all items, whatever the filter: leaving items out makes none of the others likelier.
-    """
+    """Search deep enough to tell the chances of results, and leave out those whose chances are too low."""
     depth = depth_of(index, query.k, max(map(len, leave_out), default=0))
     deep = search_vectors(index, vectors, depth, None, (), leave_out)
     shown = [hits[: query.k] for hits in deep]
     if query.group_by is not None or query.where:
         shown = search_vectors(index, vectors, query.k, query.where, (), leave_out, query.group_by, query.deepest)
     answers: list[list[Hit]] = []
-    for hits, ranked, chances in zip(shown, deep, chances_of(calibration, deep, len(index)), strict=True):
-        by_id = {hit.id: float(chance) for hit, chance in zip(ranked, chances, strict=True)}
-        told = with_chances(hits, by_id)
+    for hits, likely in zip(shown, likely_of(calibration, deep, len(index)), strict=True):
+        told = likely.told(hits)
         kept: Hits = copy(hits) if isinstance(hits, Hits) else Hits()
-        kept[:] = told[: query.least.length([hit.chance or 0.0 for hit in told])] if query.least else told
-        if query.least and not kept:
-            kept.nothing = query.least.nothing(told[0] if told else None)
+        kept[:] = told
+        if query.least:
+            shown_ones = query.least.kept([hit.chance or 0.0 for hit in told])
+            kept[:] = [hit for hit, one in zip(told, shown_ones, strict=True) if one]
+            if not kept:
+                kept.nothing = query.least.nothing(max(told, key=lambda hit: hit.chance or 0.0, default=None))
         answers.append(kept)
     return answers
 

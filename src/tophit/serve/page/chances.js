@@ -34,9 +34,10 @@ export function Nothing({ found }) {
   </section>`;
 }
 
-/** A note above results of which the first is more likely wrong than right. */
+/** A note above results that are all more likely wrong than right. */
 export function Doubt({ results }) {
-  const best = results[0]?.chance;
-  if (best == null || best >= DOUBT) return null;
-  return html`<p class="doubt" role="note"><b>Not sure.</b> The first result is right with a chance of ${percent(best)}; there may be nothing here like this.</p>`;
+  if (results[0]?.chance == null) return null;
+  const best = Math.max(...results.map(({ chance }) => chance ?? 0));
+  if (best >= DOUBT) return null;
+  return html`<p class="doubt" role="note"><b>Not sure.</b> The likeliest result is right with a chance of ${percent(best)}; there may be nothing here like this.</p>`;
 }
