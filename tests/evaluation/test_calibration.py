@@ -120,6 +120,17 @@ def test_few_classes_claim_less(calibration: Calibration) -> None:
     assert made.model.by_labels.values.max() < 0.96, "ten classes can't tell that 96 of 100 results are right"
 
 
+def test_very_few_classes_don_t_tell_a_label_more_than_its_best_score() -> None:
+    few, world = (draw_world(classes=count, per_class=8, seed=19) for count in (10, 200))
+    made = calibrate(few.vectors, few.labels)
+    _, _, scores, labels = searched(world, 100, 20)
+    told_, by_scores = made.chances(scores, 1599, labels=labels), made.chances(scores, 1599)
+    for row, names, best in zip(told_, labels, by_scores, strict=True):
+        assert all(row[names == name].max() <= best[names == name].max() for name in np.unique(names))
+    read = Calibration.from_json(json.loads(json.dumps(made.to_json())))
+    np.testing.assert_array_equal(read.chances(scores, 1599, labels=labels), told_)
+
+
 def test_too_few_classes_are_refused() -> None:
     world = draw_world(classes=7, per_class=5)
     with pytest.raises(TooFewClassesError, match="at least 8 classes with something to find, not 7"):

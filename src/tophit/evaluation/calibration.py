@@ -16,13 +16,14 @@ from typing import Any, Self
 import numpy as np
 
 from tophit.evaluation.calibration_check import CalibrationCheck, Told, check_told
-from tophit.evaluation.calibration_features import RankedLists, class_features
+from tophit.evaluation.calibration_features import RankedLists, class_features, first_of_label
 from tophit.evaluation.chance_curve import ChanceCurve, class_folds
 from tophit.evaluation.chance_fit import falling_sums, familiarity, fit_by_labels, fit_by_scores, right_scores
 from tophit.evaluation.inputs import Array
 
 LEAST_CLASSES = 8
 FEW_CLASSES = 50
+_VERY_FEW_CLASSES = 25  # below it, what they tell about labels is too high in a much larger gallery
 UNKNOWN = 0.2
 CUT_OFF = 0.5
 # Galleries: all classes three times, then fewer classes and fewer items of each, so that chances follow the sizes.
@@ -55,22 +56,23 @@ class Chances:
 
     ``by_labels`` tells how likely each label is; ``by_scores`` is for results without a label. ``right_scores`` are
     scores of right first results, in rising order; None in files of earlier versions, whose ``by_labels`` holds for the
-    most likely label only.
+    most likely label only. ``careful``: very few classes taught it, so a label is not told more than its best score
+    alone would be.
     """
 
     by_scores: ChanceCurve
     by_labels: ChanceCurve
     right_scores: np.ndarray | None
+    careful: bool = False
 
     @classmethod
-    def fitted(cls, lists: Sequence[RankedLists], seed: int) -> Self:
+    def fitted(cls, lists: Sequence[RankedLists], seed: int, careful: bool = False) -> Self:
         """Learn them from searches whose right answers are known."""
-        return cls(fit_by_scores(lists, seed), fit_by_labels(lists, seed), right_scores(lists))
+        return cls(fit_by_scores(lists, seed), fit_by_labels(lists, seed), right_scores(lists), careful)
 
     def of_results(self, scores: np.ndarray, labels: np.ndarray | None, items: int, per_class: float) -> np.ndarray:
         """Return the chance (Q, D) of each result: that of its label, or by its score if it has none."""
-        told = self.by_scores.chances(falling_sums(self.by_scores, scores, items, per_class))
-        told = np.where(np.isfinite(scores), told * self._familiarity(scores), 0.0)
+        told = self._of_scores(scores, items, per_class)
         if labels is None or self.right_scores is None:
             return told
         return np.where(labels >= 0, self.of_labels(scores, labels, items, per_class), told)
@@ -78,7 +80,15 @@ class Chances:
     def of_labels(self, scores: np.ndarray, labels: np.ndarray, items: int, per_class: float) -> np.ndarray:
         """Return the chance (Q, D) of the label of each result; 0 where it has none."""
         told = self.by_labels.chances(self.by_labels.sums(class_features(scores, labels, items, per_class)))
-        return np.where(np.isfinite(scores) & (labels >= 0), told * self._familiarity(scores), 0.0)
+        told = np.where(np.isfinite(scores) & (labels >= 0), told * self._familiarity(scores), 0.0)
+        if not self.careful:
+            return told
+        best = np.take_along_axis(self._of_scores(scores, items, per_class), first_of_label(labels), 1)
+        return np.minimum(told, best)
+
+    def _of_scores(self, scores: np.ndarray, items: int, per_class: float) -> np.ndarray:
+        told = self.by_scores.chances(falling_sums(self.by_scores, scores, items, per_class))
+        return np.where(np.isfinite(scores), told * self._familiarity(scores), 0.0)
 
     def _familiarity(self, scores: np.ndarray) -> np.ndarray | float:
         return 1.0 if self.right_scores is None else familiarity(scores, self.right_scores)
@@ -136,7 +146,7 @@ class Calibration:
         plain = {name: getattr(self, name) for name in ("unknown", "classes", "queries", "items", "per_class")}
         curves = {"results": self.model.by_scores.to_json(), "names": self.model.by_labels.to_json()}
         right = None if self.model.right_scores is None else self.model.right_scores.tolist()
-        return {**plain, **curves, "right_scores": right, "check": asdict(self.check)}
+        return {**plain, **curves, "right_scores": right, "careful": self.model.careful, "check": asdict(self.check)}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Self:
@@ -144,7 +154,7 @@ class Calibration:
         right = fields.get("right_scores")
         curves = (ChanceCurve.from_json(fields[name]) for name in ("results", "names"))
         return cls(
-            Chances(*curves, None if right is None else np.asarray(right, float)),
+            Chances(*curves, None if right is None else np.asarray(right, float), bool(fields.get("careful"))),
             float(fields["unknown"]),
             int(fields["classes"]),
             int(fields["queries"]),
@@ -183,15 +193,15 @@ def calibrate(
     lists = [each for each in drawn if each is not None]
     if not lists:
         raise TooFewClassesError(len(classes))
-    whole = lists[0]
+    whole, careful = lists[0], len(classes) < _VERY_FEW_CLASSES
     return Calibration(
-        model=Chances.fitted(lists, seed),
+        model=Chances.fitted(lists, seed, careful),
         unknown=unknown,
         classes=len(classes),
         queries=sum(len(each.classes) for each in lists),
         items=whole.items,
         per_class=whole.per_class,
-        check=check_told(*_told_by_others(lists, seed)),
+        check=check_told(*_told_by_others(lists, seed, careful)),
     )
 
 
@@ -215,7 +225,7 @@ def _told(model: Chances, lists: RankedLists, by_scores: bool = False) -> Told:
     )
 
 
-def _told_by_others(lists: Sequence[RankedLists], seed: int) -> tuple[Told, Told]:
+def _told_by_others(lists: Sequence[RankedLists], seed: int, careful: bool) -> tuple[Told, Told]:
     """Return what is told about the searches of the whole gallery, each class by what the others taught.
 
     Once by labels and once by scores alone.
@@ -225,7 +235,7 @@ def _told_by_others(lists: Sequence[RankedLists], seed: int) -> tuple[Told, Told
     parts: tuple[list[Told], list[Told]] = ([], [])
     for fold in np.unique(splits[0]):
         others = [_part(each, split != fold) for each, split in zip(lists, splits, strict=True)]
-        model, own = Chances.fitted(others, seed), _part(lists[0], splits[0] == fold)
+        model, own = Chances.fitted(others, seed, careful), _part(lists[0], splits[0] == fold)
         for found, by_scores in zip(parts, (False, True), strict=True):
             found.append(_told(model, own, by_scores))
     by_labels, by_scores = (Told.joined(found) for found in parts)

@@ -71,7 +71,7 @@ def class_features(scores: np.ndarray, labels: np.ndarray, items: int, per_class
     They are its best score, how far that is above the background and above the best of another label, its share of the
     votes, and the logarithms of the number of classes and of a class's size.
     """
-    level, first = background(scores), _first_of_label(labels)
+    level, first = background(scores), first_of_label(labels)
     own = np.take_along_axis(scores, first, 1)
     differs = (labels != labels[:, :1]) & np.isfinite(scores)
     second = np.where(differs.any(axis=1), scores[np.arange(len(scores)), differs.argmax(axis=1)], level[:, 0])
@@ -94,7 +94,7 @@ def vote_shares(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return sums / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
 
 
-def _first_of_label(labels: np.ndarray) -> np.ndarray:
+def first_of_label(labels: np.ndarray) -> np.ndarray:
     """Return the place (Q, D), from 0, of the first result with the label of each result (Q, D)."""
     rows, depth = labels.shape
     keys = np.arange(rows)[:, None] * (labels.max(initial=-1) + 2) + labels + 1
