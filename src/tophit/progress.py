@@ -36,8 +36,8 @@ class View:
     def time_left(self, step: int, total: int, loss: float, seconds: float | None) -> None:
         """Report how far training is, and the seconds to the end of the run, None if they are not known yet."""
 
-    def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
-        """Report the result of an evaluation."""
+    def evaluated(self, epoch: int, metric: str, value: float, recall: float, splits: int = 1) -> None:
+        """Report an evaluation: a metric, the mean over class splits, and recall@1 of the first split."""
 
 
 def in_words(seconds: float) -> str:
@@ -131,9 +131,10 @@ class TerminalView(View):
             self._last_line = self.clock()
             self.note(f"step {step:,} of {total:,}, loss {loss:.3f}" + (f", about {words}" if words else ""))
 
-    def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
+    def evaluated(self, epoch: int, metric: str, value: float, recall: float, splits: int = 1) -> None:
         """Print an evaluation's line."""
-        self.note(f"epoch {epoch}: validation {metric} {value:.4f}, recall@1 {recall:.4f}")
+        mean, own = (f" (mean of {splits} splits)", " (first split)") if splits > 1 else ("", "")
+        self.note(f"epoch {epoch}: validation {metric} {value:.4f}{mean}, recall@1 {recall:.4f}{own}")
         if self._progress:
             self._progress.update(self._task, metric=f"{metric} {value:.4f}")
 

@@ -179,6 +179,26 @@ def test_filters_mean_the_same_everywhere(place: Place) -> None:
             assert ids_of(index.search(query, k=20, where=where)[0]) == brute_force(allowed, query, 20), where
 
 
+def test_one_of_several_labels(place: Place) -> None:
+    labels = {"a": ["red", "shoe"], "b": ["red", 'a "hat"'], "c": ["blue", "shoe"]}
+    several = [{"label": ";".join(each), "label_kind": "several", "labels": each} for each in labels.values()]
+    with place.create() as index:
+        index.upsert([*labels, "one"], vectors_of(4), [*several, {"label": "red"}])
+
+        def found(where: dict[str, Any]) -> str:
+            names = sorted(ids_of(index.search(vectors_of(1, seed=9)[0], k=9, where=where)[0]))
+            assert index.count(where) == len(names)
+            return " ".join(names)
+
+        assert found({"labels": "red"}) == "a b"
+        assert found({"labels": ['a "hat"', "blue"]}) == "b c"
+        assert found({"labels": {"ne": "shoe"}}) == "b one"
+        assert found({"labels": "shoe", "label": "red;shoe"}) == "a"
+        assert found({"labels": "re"}) == ""
+        index.upsert(["a"], vectors_of(1), [{"label": "red"}])
+        assert found({"labels": "red"}) == "b"
+
+
 def test_results_are_those_of_brute_force_also_after_churn(place: Place) -> None:
     random = np.random.default_rng(1)
     kept: dict[str, tuple[np.ndarray, dict[str, Any]]] = {}

@@ -84,6 +84,7 @@ def test_an_evaluation_calibrates_where_that_is_missing(run: TrainingResult) -> 
     assert not path.exists()
     made = tophit.calibrate(run.folder)
     assert made.calibration.classes == TESTED + 3
+    assert made.sentences() == run["calibration"], "the check of the run is that of the command"
     assert path.is_file()
 
 

@@ -249,8 +249,21 @@ def search(
         _draw(titles, pictures, found, sheet)
 
 
+_BESIDE_PATHS = 50  # columns of a terminal that the rest of a table of results takes
+
+
 def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: bool = False) -> Table:
-    """Return a table of results: rank, score, label, path; with groups, their value and how many others they have."""
+    """Return a table of results: rank, score, label, path; with groups, their value and how many others they have.
+
+    Long paths are shown below the folder that all are in, which the caption names.
+    """
+    from tophit.data.item_rows import deepest_folder
+
+    shown = [one for hit in hits for one in ((hit, *hit.others) if with_others else (hit,))]
+    paths = [str(one.metadata.get("path", one.id)) for one in shown]
+    folder = deepest_folder(str(Path(path).parent) for path in paths if Path(path).is_absolute())
+    too_long = max(map(len, paths), default=0) > console.width - _BESIDE_PATHS
+    inside = Path(folder) if too_long and folder not in (None, "/") else None
     grouped = [] if group_by is None else [escape(group_by), Column("others", justify="right")]
     told = ["chance"] if any(hit.chance is not None for hit in hits) else []
     table = Table("rank", "score", *told, "label", *grouped, Column("path", overflow="fold"), title=escape(title))
@@ -259,10 +272,13 @@ def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: 
             group = [] if group_by is None else [escape(str(one.metadata.get(group_by, ""))), str(len(hit.others))]
             if one is not hit:
                 group = ["", ""]
-            path, label = str(one.metadata.get("path", one.id)), one.metadata.get("label", "")
+            path, label = Path(str(one.metadata.get("path", one.id))), one.metadata.get("label", "")
+            path = str(path.relative_to(inside) if inside is not None and path.is_relative_to(inside) else path)
             rank = str(hit.rank) if one is hit else ""
             chance = [""] if one.chance is None else [f"{one.chance:.0%}"]
             table.add_row(rank, f"{one.score:.4f}", *(chance if told else []), escape(str(label)), *group, escape(path))
+    if inside is not None:
+        table.caption, table.caption_justify = f"paths in {escape(str(inside))}", "left"
     return table
 
 

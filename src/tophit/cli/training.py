@@ -109,7 +109,8 @@ def runs(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        console.print(runs_table(found, folder) if found else f"There are no runs in {folder}.", highlight=False)
+        table = runs_table(found, folder, console.width)
+        console.print(table if found else f"There are no runs in {folder}.", highlight=False)
 
 
 def _print_recipes() -> None:

@@ -2,18 +2,19 @@
 
 An item has an id and metadata: ``path``, ``label``, ``split``, the ``box`` if the row has one, and every other column
 of the manifest. If the label is a path such as ``animal/bird/finch``, ``level1`` is ``animal`` and ``level2`` is
-``animal/bird``, so that a search can be narrowed to a branch; where images have several
-labels, ``label_kind`` says so. :func:`to_item` and :func:`to_row` are the only places that know this.
+``animal/bird``, so that a search can be narrowed to a branch; where images have several labels, ``label_kind`` says so
+and ``labels`` lists them. :func:`to_item` and :func:`to_row` are the only places that know this.
 """
 
 import math
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tophit.data.label_kinds import label_text
+from tophit.data.label_kinds import SEPARATORS, label_text
 from tophit.data.manifest import FEATURE_FILE, FEATURE_ROW, ImageRow
 from tophit.errors import TophitError
 from tophit.images.decode import Box
@@ -22,6 +23,8 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,14})(\.[0-9]{1,15})?")
 _OWN = ("path", "label", "split", "box")
 LABEL_KIND = "label_kind"
 """Metadata of an item with several labels: that its label is these, separated by semicolons."""
+LABELS = "labels"
+"""Metadata of an item with several labels: a list of them. A filter compares each."""
 _LEVEL = re.compile(r"level[1-9][0-9]*")
 
 
@@ -35,7 +38,7 @@ def to_item(row: ImageRow) -> tuple[str, dict[str, Any]]:
     metadata = {name: value for name, value in read.items() if value is not None}
     metadata |= {"path": str(row.path.absolute()), "label": row.label, "split": row.split, **level_fields(row)}
     if row.kind == "several":
-        metadata[LABEL_KIND] = row.kind
+        metadata |= {LABEL_KIND: row.kind, LABELS: list(row.names)}
     return item_id(row), metadata if row.box is None else {**metadata, "box": list(row.box)}
 
 
@@ -43,6 +46,12 @@ def level_fields(row: ImageRow) -> dict[str, str]:
     """Return the branches above a path's leaf, each by the names down to it."""
     branches = range(1, len(row.names)) if row.kind == "path" else ()
     return {f"level{number}": label_text(row.names[:number], "path") for number in branches}
+
+
+def listed_labels(metadata: Mapping[str, Any]) -> list[str]:
+    """Return the labels of an item that has several; none for other items."""
+    labels = metadata.get(LABELS)
+    return [str(each) for each in labels] if LABEL_KIND in metadata and isinstance(labels, list) else []
 
 
 def is_level(field: str) -> bool:
@@ -63,10 +72,11 @@ def to_row(name: str, metadata: Mapping[str, Any]) -> ImageRow:
     own = ("path", "label", "split") if box is None else _OWN
     if box is None and FEATURE_ROW not in metadata and name.startswith(f"{path}#"):
         box = as_box(name.removeprefix(f"{path}#").split(","))  # older parts of tophit embed have it only there
+    label, several = str(metadata.get("label", "")), metadata.get(LABEL_KIND) == "several"
+    own += (LABEL_KIND, LABELS) if several else ()
     rest = {key: value for key, value in metadata.items() if key not in own}
-    return ImageRow(
-        Path(path), str(metadata.get("label", "")), str(metadata.get("split", "test")), box=box, metadata=rest
-    )
+    row = ImageRow(Path(path), label, str(metadata.get("split", "test")), box=box, metadata=rest)
+    return replace(row, kind="several", names=tuple(label.split(SEPARATORS["several"]))) if several else row
 
 
 def item_id(row: ImageRow) -> str:

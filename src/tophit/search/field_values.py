@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tophit.data.item_rows import LABELS, listed_labels
 from tophit.errors import UsageError
 from tophit.registry import did_you_mean
 from tophit.search.filters import parse_filter
@@ -38,7 +39,9 @@ def why_nothing(index: Index, where: Mapping[str, Any] | None) -> str:
     values: dict[str, Counter[Any]] = {field: Counter() for field in fields}
     for item in index.items():
         for field in fields:
-            if field in item.metadata:
+            if field == LABELS and (labels := listed_labels(item.metadata)):
+                values[field].update(labels)
+            elif field in item.metadata:
                 values[field][str(item.metadata[field])] += 1
     asked = {condition.field: condition.value for condition in parse_filter(where) if condition.operator == "eq"}
     return "No item meets the filter. " + " ".join(

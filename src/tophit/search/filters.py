@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from tophit.data.item_rows import is_level, number_or_text
+from tophit.data.item_rows import LABELS, is_level, number_or_text
 from tophit.errors import UsageError
 
 Operator = Literal["eq", "ne", "in", "lt", "lte", "gt", "gte"]
@@ -18,12 +18,15 @@ _INT64 = 2**63
 _SCALARS = (str, bool, int, float)
 _TYPED = re.compile(r"\s*([^=!<>]+?)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _SIGNS = {"=": "eq", "!=": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
-_ALWAYS_TEXT = ("id", "path", "label", "split")
+_ALWAYS_TEXT = ("id", "path", "label", LABELS, "split")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One metadata field compared with a value. An item without the field meets only ``ne``."""
+    """One metadata field compared with a value. An item without the field meets only ``ne``.
+
+    ``labels`` of an item with several is a list: ``eq`` and ``in`` ask for one of these, ``ne`` for none of them.
+    """
 
     field: str
     operator: Operator
@@ -84,6 +87,10 @@ def _condition(field: str, operator: str, value: Any) -> Condition:
         _check_value(field, one)
     if operator in ("lt", "lte", "gt", "gte") and isinstance(value, bool):
         raise UsageError(f"filter.{field}: '{operator}' compares numbers or text, not {value!r}.")
+    if field == LABELS and operator in ("lt", "lte", "gt", "gte"):
+        raise UsageError(
+            "filter.labels: several labels have no order; write labels=red, labels=red,blue or labels!=red."
+        )
     return Condition(field, cast("Operator", operator), value)
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tophit.data.item_rows import LABELS, listed_labels
 from tophit.errors import TophitError, UsageError
 from tophit.files import sync
 from tophit.registry import register
@@ -358,10 +359,11 @@ def _best_hits(query: np.ndarray, found: Sequence[Item], k: int) -> tuple[list[H
 
 
 def filterable_fields(metadata: Mapping[str, Any]) -> dict[str, str | float]:
-    """Return the scalars of metadata by typed key; other values can't be filtered by."""
-    return {
+    """Return the scalars of metadata by typed key, and each of several labels; other values can't be filtered by."""
+    scalars = {
         _key(name, value): _plain(value) for name, value in metadata.items() if isinstance(value, str | int | float)
     }
+    return scalars | {_label_key(label): 1.0 for label in listed_labels(metadata)}
 
 
 def filter_expression(where: Sequence[Condition]) -> str:
@@ -379,7 +381,16 @@ def _expression(condition: Condition) -> str:
         return _either([_expression(Condition(condition.field, "eq", value)) for value in condition.value])
     path = f"fields[{literal(_key(condition.field, condition.value))}]"
     compared = f"{path} {_SIGNS[condition.operator]} {literal(_plain(condition.value))}"
-    return f"not exists {path} or {compared}" if condition.operator == "ne" else compared
+    if condition.operator == "ne":
+        compared = f"not exists {path} or {compared}"
+    if condition.field != LABELS or not isinstance(condition.value, str):
+        return compared
+    has = f"exists fields[{literal(_label_key(condition.value))}]"
+    return f"({compared}) and not {has}" if condition.operator == "ne" else f"{compared} or {has}"
+
+
+def _label_key(label: str) -> str:
+    return f"l:{label}"
 
 
 def _either(parts: Sequence[str]) -> str:

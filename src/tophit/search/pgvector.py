@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tophit.data.item_rows import LABELS
 from tophit.errors import TophitError, UsageError
 from tophit.registry import register
 from tophit.search.backend import Hit, Item
@@ -294,6 +295,14 @@ def _where_clause(where: Sequence[Condition]) -> tuple[str, list[Any]]:
 
 def _condition(condition: Condition) -> tuple[str, list[Any]]:
     field, operator, value = condition.field, condition.operator, condition.value
+    if field == LABELS and operator in (
+        "eq",
+        "ne",
+        "in",
+    ):  # of an item with several, a list; else the user's own column
+        wanted = [json.dumps({field: [each]}) for each in (value if operator == "in" else [value])]
+        wanted += [json.dumps({field: each}) for each in (value if operator == "in" else [value])]
+        return f"{'NOT ' if operator == 'ne' else ''}metadata @> ANY(%s::jsonb[])", [wanted]
     if operator == "eq":  # containment of one scalar is equality, and the GIN index answers it
         return "metadata @> %s::jsonb", [json.dumps({field: value})]
     if operator == "ne":

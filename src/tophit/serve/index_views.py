@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tophit.data.item_rows import LABEL_KIND, deepest_folder
+from tophit.data.item_rows import LABEL_KIND, LABELS, deepest_folder, listed_labels
 from tophit.data.label_kinds import SEPARATORS
 from tophit.evaluation import Relevance, retrieval_metrics
 from tophit.evaluation.worst import worst_queries
@@ -102,7 +102,8 @@ def survey(items: Iterable[Item], count: int, uploads: Path) -> Survey:
     step = max(1, count // _SAMPLE)
     number = 0
     for number, item in enumerate(items, 1):
-        for name, value in item.metadata.items():
+        several = [(LABELS, label) for label in listed_labels(item.metadata)]
+        for name, value in (*item.metadata.items(), *several):
             if name in RESERVED or not isinstance(value, (str, bool, int, float)):
                 continue
             if name in fields or len(fields) < MOST_FIELDS:

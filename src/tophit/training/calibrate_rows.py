@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tophit.calibrating import SEVERAL, StoredCalibration, drop_stale, read_calibration
+from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import embed_rows
 from tophit.errors import TophitError, UsageError
@@ -20,7 +21,8 @@ def calibrate_vectors(
 ) -> StoredCalibration:
     """Calibrate on vectors (N, d) of rows (N), none of which the model has learned, searched by the roles of the rows.
 
-    Raises ``TophitError`` where that can't be done, with the reason.
+    The order of the rows does not matter, so that a run and ``tophit calibrate`` come to the same result. Raises
+    ``TophitError`` where that can't be done, with the reason.
     """
     if rows and rows[0].kind == "several":
         raise TophitError(SEVERAL)
@@ -28,6 +30,8 @@ def calibrate_vectors(
         raise UsageError("Chances are calibrated on classes that training did not see; leave the split train out.")
     if not 0 <= unknown < 1:
         raise UsageError(f"The share of unknown queries is from 0 to less than 1, not {unknown:g}.")
+    order = sorted(range(len(rows)), key=lambda number: item_id(rows[number]))
+    vectors, rows = vectors[order], [rows[number] for number in order]
     try:
         arguments = {
             name: value for name, value in search_arrays(vectors, rows).arguments.items() if name != "relevance"

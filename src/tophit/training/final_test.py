@@ -79,9 +79,7 @@ class FinalTest:
                 return {}
             vectors = np.concatenate([vectors for vectors, _ in parts])[used]
             try:
-                made = calibrate_vectors(
-                    vectors, [rows[i] for i in used], embedder.fingerprint(), seed=self.recipe.seed
-                )
+                made = calibrate_vectors(vectors, [rows[i] for i in used], embedder.fingerprint())
             except TophitError as error:
                 drop_stale(self.run.best, embedder.fingerprint())
                 self.view.note(str(error))

@@ -99,7 +99,9 @@ class Choice:
 
     def sentence(self, epoch: int) -> str:
         """Say what was kept and why."""
-        where = f"{self.classes} validation classes" + (f" in {self.splits} splits" if self.splits > 1 else "")
+        where = f"{self.classes} validation classes"
+        if self.splits > 1:
+            where = f"all queries of {where} in {self.splits} splits"
         ours, theirs = (100 * self.values[name] for name in (self.kept, self.rival))
         untrained = self.rival if self.is_trained else self.kept
         measured = f"{self.metric} {ours:.1f} against {theirs:.1f} of {_called(self.rival, epoch)} on {where}"

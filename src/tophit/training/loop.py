@@ -408,7 +408,7 @@ class _Training:
             self.log.write(position.step, {"epoch": position.epoch, **{f"{part}/{k}": v for k, v in metrics.items()}})
         others = [value for split in self.splits if (value := split.value_at(position.epoch)) is not None]
         value = float(np.mean([metrics[name], *others]))
-        self.view.evaluated(position.epoch, name, value, metrics["recall@1"])
+        self.view.evaluated(position.epoch, name, value, metrics["recall@1"], 1 + len(others))
         position.worse += 1
         if value >= position.best_value:  # of equal values keep the later, which has learned more
             position.worse = 0 if value > position.best_value else position.worse

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tophit.cancelling import check_cancelled, is_cancelled
+from tophit.data.item_rows import LABELS, listed_labels
 from tophit.errors import DiskFull, TophitError
 from tophit.search.filters import Condition
 from tophit.search.local.acknowledged import Acknowledged, AcknowledgedList, ReadList, missing_writes, now, read_list
@@ -355,6 +356,8 @@ def field_rows(items: Any) -> Iterator[tuple[str, int, Any, int]]:
             kind = kind_of(value)
             if kind is not None:
                 yield field, kind, value, key
+        for label in dict.fromkeys(listed_labels(metadata)):
+            yield LABELS, _KINDS[str], label, key
 
 
 def _keys(rows: Iterator[tuple[int]]) -> np.ndarray:

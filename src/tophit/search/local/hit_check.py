@@ -4,6 +4,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tophit.data.item_rows import LABELS, listed_labels
 from tophit.errors import TophitError
 from tophit.search.filters import Condition
 from tophit.search.local.database import kind_of
@@ -21,11 +22,18 @@ def check_hits(metadata: Mapping[int, Mapping[str, Any]], where: Sequence[Condit
     for condition in where:
         meets = _test_of(condition)
         for fields in metadata.values():
-            if not meets(fields.get(condition.field)):
+            if not _is_met(meets, fields, condition):
                 raise TophitError(
                     f"The index is damaged: an item was found that does not meet the condition on "
                     f"'{condition.field}'; repair it."
                 )
+
+
+def _is_met(meets: Callable[[Any], bool], fields: Mapping[str, Any], condition: Condition) -> bool:
+    labels = listed_labels(fields) if condition.field == LABELS else []
+    if not labels:
+        return meets(fields.get(condition.field))
+    return (all if condition.operator == "ne" else any)(map(meets, labels))
 
 
 def _test_of(condition: Condition) -> Callable[[Any], bool]:
