@@ -10,8 +10,10 @@ from tests.serve.served import Server
 
 from tophit.data.item_rows import to_item, to_row
 from tophit.data.manifest import ImageRow
+from tophit.errors import UsageError
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
-from tophit.search.filters import parse_typed_filter
+from tophit.search.field_values import why_nothing
+from tophit.search.filters import parse_filter, parse_typed_filter
 
 OF_THE_BRANCH = """() => [...document.querySelectorAll(".grid .card .name")]
     .every((one) => one.title.startsWith("1/genus 2/"))"""
@@ -49,6 +51,27 @@ def test_an_item_has_its_branches_and_keeps_them() -> None:
     assert "level1" not in to_item(ImageRow(Path("/a.jpg"), "animal/bird"))[1]
 
 
+def test_an_item_has_its_labels_and_keeps_them(pictures: Path, tmp_path: Path) -> None:
+    """Through the index, a filter as typed, and the row that a new model would embed again."""
+    from tophit.models import build_embedder
+
+    sets = [("red", "shoe"), ("red", "hat"), ("blue", "shoe")]
+    rows = [
+        ImageRow(pictures / "class 0" / f"{number}.png", ";".join(names), kind="several", names=names)
+        for number, names in enumerate(sets)
+    ]
+    with build_catalogue(build_embedder("small", "random", dim=16, size=32), rows, tmp_path / "index")[0] as catalogue:
+        for typed, wanted in (("labels=red", {0, 1}), ("labels=hat,blue", {1, 2}), ("labels!=shoe", {1})):
+            (found,) = catalogue.search([rows[0].path], where=parse_typed_filter([typed]))
+            assert {hit.metadata["label"] for hit in found} == {";".join(sets[number]) for number in wanted}
+        hit = catalogue.search([rows[0].path], k=1)[0][0]
+        assert hit.metadata["labels"] == list(sets[0])
+        assert to_item(to_row(hit.id, hit.metadata)) == (hit.id, hit.metadata)
+        assert "Values of labels: blue, hat, red, shoe." in why_nothing(catalogue.index, {"labels": "green"})
+    with pytest.raises(UsageError, match="labels have no order"):
+        parse_filter(parse_typed_filter(["labels<red"]))
+
+
 def test_a_search_can_be_narrowed_to_a_branch(catalogue: Catalogue, pictures: Path) -> None:
     query = pictures / "class 0" / "0.png"
     for typed, kinds in (("level1=1", range(4, 8)), ("level2=0/genus 1", range(2, 4))):
@@ -79,6 +102,17 @@ def test_the_page_walks_down_the_hierarchy(index: Path, browser: Browser) -> Non
         expect(page.locator(".chip")).to_contain_text("level1 = 1")
         facets.get_by_role("button", name="All").click()
         expect(page.locator(".chip")).to_have_count(0)
+        page.goto("/?view=map")
+        legend = page.locator(".map-legend .name")
+        expect(legend).to_have_count(8, timeout=60_000)
+        for level, names in (("level 1", {"0", "1"}), ("level 2", {f"{n // 2}/genus {n}" for n in range(4)})):
+            page.get_by_label("Colour by").select_option(level)
+            expect(legend).to_have_count(len(names))
+            assert set(legend.all_text_contents()) == names
+            drawn = page.evaluate("() => new Set(tophitMap.named().map(({ label }) => label)).size")
+            assert 0 < drawn <= len(names)
+        page.get_by_label("Branch").fill("0/")
+        expect(page.get_by_text("2 of 4 branches marked")).to_be_visible()
         context.close()
     finally:
         server.stop()

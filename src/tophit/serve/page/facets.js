@@ -5,7 +5,7 @@ import { about, change, search } from "./state.js";
 const LEVEL = /^level\d+$/;
 
 /** The fields of a hierarchy from the coarsest: level1, level2 …, and the label as the leaf; none without one. */
-function levelsOf(fields) {
+export function levelsOf(fields) {
   const levels = fields.filter((one) => LEVEL.test(one.name)).sort((a, b) => Number(a.name.slice(5)) - Number(b.name.slice(5)));
   const leaf = fields.find((one) => one.name === "label");
   return levels.length && leaf ? [...levels, leaf] : [];

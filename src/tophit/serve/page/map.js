@@ -5,6 +5,7 @@ import { get, getBinary, getWhenReady, picture } from "./api.js";
 import { chooseColoured, classesOf, MOST_COLOURED, slotsOf } from "./colours.js";
 import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
 import { Lassoed, nearestFirst } from "./lassoed.js";
+import { levelsOf } from "./facets.js";
 import { createScatter } from "./scatter.js";
 import { about, fail, say, searchFrom } from "./state.js";
 
@@ -31,9 +32,20 @@ async function load(gone) {
   drawn = made.map;
   const data = await getBinary(`/map/points?map=${drawn}`);
   const points = new Float32Array(data, 0, 2 * made.count);
-  const labels = new Uint16Array(data, 8 * made.count, made.count);
-  const classes = classesOf(points, labels);
-  return { ...made, labelNames: made.labels, points, labels, classes, coloured: chooseColoured(classes) };
+  return { ...made, labelNames: made.labels, points, labels: new Uint16Array(data, 8 * made.count, made.count) };
+}
+
+/** The classes of the points, or in a hierarchy the branches of a level above them, 1 for the coarsest; 0: classes. */
+function colouring({ points, labels, labelNames }, level) {
+  let [numbers, names] = [labels, labelNames];
+  if (level > 0) {
+    const branch = labelNames.map((name) => name.split("/").slice(0, level).join("/"));
+    names = [...new Set(branch)];
+    const places = new Map(names.map((name, place) => [name, place]));
+    numbers = labels.map((label) => places.get(branch[label]) ?? label);
+  }
+  const classes = classesOf(points, numbers);
+  return { numbers, names, classes, coloured: chooseColoured(classes) };
 }
 
 export function EmbeddingMap() {
@@ -45,9 +57,13 @@ export function EmbeddingMap() {
   const [hint, setHint] = useState(null);
   const [rows, setRows] = useState([]);
   const [text, setText] = useState("");
+  const [level, setLevel] = useState(0);
   const dark = useDarkMode();
-  const marked = useMemo(() => (facts ? classesLike(facts.labelNames, text) : []), [facts, text]);
-  const slots = useMemo(() => slotsOf(marked.length ? marked : (facts?.coloured ?? [])), [facts, marked]);
+  const levels = Math.max(0, levelsOf(about.value?.fields ?? []).length - 1);
+  const shown = useMemo(() => facts && colouring(facts, level), [facts, level]);
+  const many = level ? "branches" : "classes";
+  const marked = useMemo(() => (shown ? classesLike(shown.names, text) : []), [shown, text]);
+  const slots = useMemo(() => slotsOf(marked.length ? marked : (shown?.coloured ?? [])), [shown, marked]);
 
   async function onHover(row, x, y) {
     wanted.current = row;
@@ -63,38 +79,43 @@ export function EmbeddingMap() {
 
   useEffect(() => {
     let left = false;
-    load(() => left).then((made) => {
-      if (left || !made) return;
-      const onLasso = (inside) => {
-        setText("");
-        setRows(nearestFirst(inside, made.points));
-        say(`${inside.length} items are inside.`);
-      };
-      scatter.current = createScatter(canvas.current, made.points, made.labels, { onHover, onClick, onLasso }, made.labelNames);
-      window.tophitMap = scatter.current; // for tests, which look where a point is
-      setFacts(made);
-    }).catch(fail);
-    return () => {
-      left = true;
-      scatter.current?.destroy();
-    };
+    load(() => left).then((made) => !left && made && setFacts(made)).catch(fail);
+    return () => (left = true);
   }, []);
-  useEffect(() => scatter.current?.paint(slots), [slots]);
+  useEffect(() => {
+    if (!shown) return undefined;
+    const onLasso = (inside) => {
+      setText("");
+      setRows(nearestFirst(inside, facts.points));
+      say(`${inside.length} items are inside.`);
+    };
+    scatter.current = createScatter(canvas.current, facts.points, shown.numbers, { onHover, onClick, onLasso }, shown.names);
+    window.tophitMap = scatter.current; // for tests, which look where a point is
+    return () => scatter.current?.destroy();
+  }, [shown]);
+  useEffect(() => scatter.current?.paint(slots), [shown, slots]);
   useEffect(() => {
     const of = new Set(marked);
-    const inside = marked.length ? [...facts.labels.keys()].filter((row) => of.has(facts.labels[row])) : rows;
+    const inside = marked.length ? [...shown.numbers.keys()].filter((row) => of.has(shown.numbers[row])) : rows;
     scatter.current?.select(inside);
     scatter.current?.name(marked.length ? of : null);
-  }, [facts, marked, rows]);
+  }, [shown, marked, rows]);
 
   const toggle = () => {
     scatter.current?.setLasso(!lasso);
     setLasso(!lasso);
   };
+  const recolour = (event) => {
+    mark("");
+    setLasso(false);
+    setLevel(Number(event.target.value));
+  };
   return html`<section class="map" aria-label="Map of the index" onKeyDown=${(event) => event.key === "Escape" && mark("")}>
-    ${facts && html`<div class="map-bar">
-      <${ClassSearch} names=${facts.labelNames} text=${text} onText=${mark} />
-      <span class="muted small" role="status">${marked.length ? `${marked.length} of ${facts.labelNames.length} classes marked${marked.length > MOST_COLOURED ? `, the first ${MOST_COLOURED} in colour` : ""}` : text.trim() ? "no such class" : ""}</span>
+    ${shown && html`<div class="map-bar">
+      ${levels > 0 && html`<label>Colour by <select id="colour-by" value=${String(level)} onChange=${recolour}>
+        ${[...Array(levels).keys()].map((number) => html`<option key=${number} value=${String(number + 1)}>level ${number + 1}</option>`)}<option value="0">class</option></select></label>`}
+      <${ClassSearch} names=${shown.names} text=${text} onText=${mark} what=${level ? "branch" : "class"} />
+      <span class="muted small" role="status">${marked.length ? `${marked.length} of ${shown.names.length} ${many} marked${marked.length > MOST_COLOURED ? `, the first ${MOST_COLOURED} in colour` : ""}` : text.trim() ? `no such ${level ? "branch" : "class"}` : ""}</span>
       ${(text || rows.length > 0) && html`<button class="plain" title="or press Escape" onClick=${() => mark("")}>Clear</button>`}
     </div>`}
     <div class="map-frame">
@@ -111,7 +132,7 @@ export function EmbeddingMap() {
       ${hint && html`<div class="hint" style=${{ left: `${hint.x}px`, top: `${hint.y}px` }}>
         ${picture(hint.item, 160) && html`<img src=${picture(hint.item, 160)} alt="" />`}<span>${hint.item.label ?? hint.item.id}</span></div>`}
     </div>
-    ${facts && html`<${Legend} names=${facts.labelNames} classes=${facts.classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} />`}
-    ${rows.length > 0 && html`<${Lassoed} key=${rows.join()} rows=${rows} labels=${facts.labels} names=${facts.labelNames} load=${itemsOf} onClear=${() => mark("")} />`}
+    ${shown && html`<${Legend} names=${shown.names} classes=${shown.classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} many=${many} />`}
+    ${rows.length > 0 && html`<${Lassoed} key=${rows.join()} rows=${rows} labels=${shown.numbers} names=${shown.names} load=${itemsOf} onClear=${() => mark("")} />`}
   </section>`;
 }
