@@ -12,7 +12,7 @@ import tophit
 from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
 from tophit.progress import View
-from tophit.training.words import text_metrics
+from tophit.training.words import text_search
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,31 @@ def test_the_term_keeps_similarities_with_words(model: str, pictures: Path, tmp_
     assert (tmp_path / "kept" / "best" / "text" / "tower.json").is_file()
 
 
+@pytest.mark.parametrize(("trainable", "rate"), [("last", 0.03), ("lora", 0.03), ("all", 0.003)])
+def test_the_term_keeps_them_while_the_image_tower_learns(
+    model: str, pictures: Path, tmp_path: Path, trainable: str, rate: float
+) -> None:
+    base, rates = tophit.load(model), {"backbone": {"lr": rate}}
+    embedder = {"backbone": model, "pooling": "joint", "dim": None, "trainable": trainable}
+
+    def drift_with(weight: float) -> float:
+        result = tophit.train(
+            pictures,
+            out=tmp_path / f"{weight:g}",
+            embedder=embedder,
+            schedule={"epochs": 4},
+            optimizer=rates,
+            words={"weight": weight},
+            evaluation={"keep": "trained", "test": False, "calibrate": False},
+        )
+        assert result.embedder.takes_words
+        return drift(result.embedder, base, pictures)
+
+    free, kept = drift_with(0.0), drift_with(100.0)
+    assert free > 0.01, "training moves images"
+    assert kept < 0.6 * free
+
+
 def test_evaluation_measures_text_search_against_cosines(model: str, pictures: Path, tmp_path: Path) -> None:
     found = tophit.evaluate(model, pictures, split="all", out=tmp_path / "e", against=model)
     embedder = tophit.load(model)
@@ -78,16 +103,42 @@ def test_evaluation_measures_text_search_against_cosines(model: str, pictures: P
 def test_models_and_rows_without_words_have_no_text_metrics(model: str, pictures: Path) -> None:
     assert tophit.evaluate(tophit.load("efficientnet-lite0"), pictures).text == {}
     vectors = np.eye(12, dtype=np.float32)[:2]
-    assert text_metrics(tophit.load(model), vectors, [ImageRow(Path("a"), ""), ImageRow(Path("b"), "")]) == {}
+    rows = [ImageRow(Path("a"), ""), ImageRow(Path("b"), "")]
+    assert text_search(tophit.load(model), vectors, rows).metrics == {}
+
+
+def test_a_run_says_what_search_by_words_lost(model: str, pictures: Path, tmp_path: Path) -> None:
+    result = trained(model, pictures, tmp_path / "run", evaluation={"keep": "trained"})
+    found = tophit.evaluate(result, pictures, split="all", out=tmp_path / "e")
+    before = tophit.evaluate(model, pictures, split="all")
+    assert before.text_against == {}
+    assert found.text_against == pytest.approx(before.text)
+    for name, value in found.text_differences.items():
+        assert value.mean == pytest.approx(found.text[name] - before.text[name])
+        assert value.low <= value.mean <= value.high
+    said = next(sentence for sentence in found.sentences() if sentence.startswith("Search by words"))
+    assert f"against the untrained tower: text recall@1 {100 * found.text['text recall@1']:.1f}, " in said
+    written = json.loads((tmp_path / "e" / "evaluation.json").read_text())
+    assert written["text_rival"] == "the untrained tower"
+
+
+def test_texts_of_a_manifest_are_searched_for_instead_of_class_names(model: str, pictures: Path) -> None:
+    images = sorted(pictures.rglob("*.png"))[:12]
+    texts = [f"thing {number // 2}" for number in range(12)]
+    rows = [ImageRow(path, "same", metadata={"text": text}) for path, text in zip(images, texts, strict=True)]
+    embedder = tophit.load(model)
+    vectors = embedder.encode(images)
+    found = text_search(embedder, vectors, rows)
+    scores = embedder.encode_text(sorted(set(texts))) @ vectors.T
+    hits = [texts[int(row.argmax())] == name for row, name in zip(scores, sorted(set(texts)), strict=True)]
+    assert found.metrics["text recall@1"] == pytest.approx(np.mean(hits))
+    assert found.texts == sorted(set(texts))
 
 
 def test_a_recipe_that_can_not_keep_words_is_refused_before_it_begins(
     model: str, pictures: Path, tmp_path: Path
 ) -> None:
-    for wrong, words in (
-        ({"embedder": {"pooling": "cls"}}, r"embedder.pooling to joint"),
-        ({"embedder": {"trainable": "all"}}, r"set embedder.trainable to head"),
-    ):
+    for wrong, words in (({"embedder": {"pooling": "cls"}}, r"embedder.pooling to joint"),):
         with pytest.raises(UsageError, match=words):
             trained(model, pictures, tmp_path / "x", words={"weight": 1.0}, **wrong)
     with pytest.raises(UsageError, match=r"once, where the class name goes"):

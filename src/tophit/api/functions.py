@@ -108,6 +108,7 @@ def evaluate(
     from dataclasses import asdict
 
     from tophit.reranking import parse_reranking
+    from tophit.training.building import untrained_tower
     from tophit.training.calibrate_rows import calibrate_if_missing
     from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
 
@@ -120,7 +121,9 @@ def evaluate(
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
     embedder = embedder_of(model)
-    found = evaluate_fully(embedder, part, other, **asdict(wanted), rerank=step, judging=judging, dims=dims, view=view)
+    untrained = untrained_tower(recipe_of_run(name), embedder)
+    options = {"rerank": step, "judging": judging, "dims": dims, "untrained": untrained, "view": view}
+    found = evaluate_fully(embedder, part, other, **asdict(wanted), **options)
     if split in ("test", "validation") and judgements is None:
         found.calibration.extend(calibrate_if_missing(embedder, found.vectors, found.rows, view))
     if out is not None:

@@ -1,4 +1,4 @@
-"""Text alignment: a head that is learned on images keeps the similarities of images with words."""
+"""Text alignment: a model that is learned on images keeps the similarities of images with words."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,12 @@ from torch.nn import functional
 
 
 class TextAlignedLoss(nn.Module):
-    """A loss plus what the head changes in the similarities of images with the names of their classes.
+    """A loss plus what training changes in the similarities of images with the names of their classes.
 
     loss + weight * mean over images i and classes c of the batch of (cos(x_i, h(t_c)) - m(y_i) . t_c)^2
 
     t_c is the unit vector of the name of class c in the space that images and texts share, h the head that is learned,
-    x_i an embedding of the batch, and m(y) the mean of the unit features of class y before the head: m(y) . t_c is the
+    x_i an embedding of the batch, and m(y) the mean of the unit features of class y before training: m(y) . t_c is the
     mean cosine that the images of a class had with a name before training. So names find images as they did, while
     the loss may move images of a class together.
 

@@ -58,6 +58,13 @@ def make_embedder(recipe: Recipe, head: bool = True, device: torch.device | None
     return embedder.to(device or choose_device(recipe.device))
 
 
+def untrained_tower(recipe: Recipe | None, embedder: Embedder) -> Callable[[], Embedder] | None:
+    """Return what makes the image tower of a run as it was before training; None where that has no text tower."""
+    if recipe is None or not embedder.takes_words:
+        return None
+    return lambda: make_embedder(recipe, head=False)
+
+
 def with_given_features(recipe: Recipe) -> Recipe:
     """Return the recipe with the backbone ``features/LENGTH`` if its data are a feature file, else as it is."""
     if not recipe.data.manifest.endswith(SUFFIX):
@@ -131,7 +138,8 @@ def make_sampler(recipe: Recipe, numbers: ClassNumbers) -> BatchSampler:
 
 def build_method(recipe: Recipe, embedder: Embedder, source: Source, stepper: Stepper) -> Method:
     """Return the method that a recipe names, with its loss, miner and optimizers, for an embedder and its batches."""
-    loss = with_words(recipe, _whole_loss(recipe, recipe.loss, source.classes, embedder), embedder, source)
+    loss = _whole_loss(recipe, recipe.loss, source.classes, embedder)
+    loss = with_words(recipe, loss, embedder, source, stepper, lambda: make_embedder(recipe, False, embedder.device))
     fields = recipe.method.model_dump()
     kind: type[Method] = find("method", fields.pop("name")).load()
     if recipe.miner.name != "none" and any(

@@ -1,6 +1,6 @@
 """Everything ``tophit evaluate`` measures for one model, or two on the same images, and the files it writes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
@@ -13,7 +13,7 @@ from tophit.data.feature_files import feature_file_of
 from tophit.data.judgements import judgements_of
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import EmbeddedRows, embed_rows
-from tophit.errors import UsageError
+from tophit.errors import TophitError, UsageError
 from tophit.evaluation import (
     PairedDifference,
     RetrievalMetrics,
@@ -44,7 +44,7 @@ from tophit.training.evaluate import (
 )
 from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
 from tophit.training.row_relevance import Judging, in_words, usual_metrics
-from tophit.training.words import text_metrics
+from tophit.training.words import TextSearch, text_search, text_sentence
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
@@ -68,8 +68,10 @@ class FullEvaluation:
     test_sets: dict[str, dict[str, float]]  # if the manifest names test sets
     protocol: Protocol = DRAWN_GALLERIES  # how these were searched
     lengths: list[Length] = field(default_factory=list)  # prefixes of the vectors, if asked for
-    text: dict[str, float] = field(default_factory=dict)  # how well class names find images, with a text tower
-    text_against: dict[str, float] = field(default_factory=dict)  # the same of the second model
+    text: dict[str, float] = field(default_factory=dict)  # how well words find images, with a text tower
+    text_against: dict[str, float] = field(default_factory=dict)  # the same of the second model, or the untrained tower
+    text_differences: dict[str, PairedDifference] = field(default_factory=dict)  # of the two, text by text
+    text_rival: str = ""  # which of the two it is
     relevance: str = ""  # what counts as relevant, in words, where it is not equal labels
     rows: list[ImageRow] = field(default_factory=list)  # all that could be read
     vectors: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))  # of ``rows``
@@ -84,10 +86,10 @@ class FullEvaluation:
 
     def sentences(self) -> list[str]:
         """Say what counts as relevant, if not equal labels, and how far classes are spread, where images have one."""
-        words = ", ".join(f"{name} {100 * value:.1f}" for name, value in self.text_against.items())
+        words = text_sentence(self.text_differences, self.text, self.text_rival)
         return [
             *([self.relevance] if self.relevance else []),
-            *([f"The other model by words: {words}."] if words else []),
+            *([words] if words else []),
             *([spread_sentence(self.spread)] if self.spread else []),
             *self.calibration,
         ]
@@ -172,6 +174,7 @@ def evaluate_fully(
     protocol: Protocol = DRAWN_GALLERIES,
     dims: Sequence[int] = (),
     judging: Judging = BY_LABELS,
+    untrained: Callable[[], Embedder] | None = None,
     view: View | None = None,
 ) -> FullEvaluation:
     """Measure an embedder on rows of a manifest, and compare it query by query with the embedder ``against``.
@@ -179,8 +182,9 @@ def evaluate_fully(
     ``metrics`` such as ``recall@100`` are added to the usual ones; ``clusters`` adds NMI and F1 of k-means. ``rerank``
     re-ranks the model's results; without ``against``, they are compared with the results before re-ranking.
     ``protocol`` says how test sets that the manifest names are searched (``named_set_metrics``), ``judging`` what is
-    relevant where labels alone don't. ``dims`` are lengths of prefixes of the vectors to measure too. Unreadable images
-    are reported in the view and left out for both models.
+    relevant where labels alone don't. ``dims`` are lengths of prefixes of the vectors to measure too. ``untrained``
+    makes the model as it was before training; without ``against``, search by words is compared with it. Unreadable
+    images are reported in the view and left out for both models.
     """
     check_lengths(dims, embedder.dim)
     for name in metrics:
@@ -195,6 +199,7 @@ def evaluate_fully(
         other = metrics_of_vectors(vectors, used, 0.95, names, judging=judging)
     search = search_arrays(vectors, used, judging)
     labels = [row.label for row in used]
+    words, rival_words, rival = _by_words(embedder, against or untrained, used, (vectors, second), search.gallery, view)
     return FullEvaluation(
         queries=[used[i] for i in search.query],
         items=[used[i] for i in search.gallery],
@@ -207,8 +212,10 @@ def evaluate_fully(
         test_sets=named_set_metrics(vectors, used, protocol),
         protocol=protocol,
         lengths=measure_lengths(vectors, used, measured, dims) if dims else [],
-        text=_by_words(embedder, vectors, used, search.gallery),
-        text_against={} if second is None or against is None else _by_words(against, second, used, search.gallery),
+        text=words.metrics,
+        text_against=rival_words.metrics,
+        text_differences=words.against(rival_words),
+        text_rival=rival,
         relevance=in_words(used, judging),
         rows=used,
         vectors=vectors,
@@ -216,9 +223,30 @@ def evaluate_fully(
 
 
 def _by_words(
-    embedder: Embedder, vectors: np.ndarray, rows: Sequence[ImageRow], gallery: np.ndarray
-) -> dict[str, float]:
-    return text_metrics(embedder, vectors[gallery], [rows[i] for i in gallery])
+    embedder: Embedder,
+    rival: Embedder | Callable[[], Embedder] | None,
+    rows: Sequence[ImageRow],
+    vectors: tuple[np.ndarray, np.ndarray | None],
+    gallery: np.ndarray,
+    view: View | None,
+) -> tuple[TextSearch, TextSearch, str]:
+    """Search by words with a model, and with its rival: another model, or what makes the untrained one."""
+    items, nothing = [rows[i] for i in gallery], TextSearch({}, {}, [])
+    own = text_search(embedder, vectors[0][gallery], items)
+    if rival is None or not own.metrics:
+        return own, nothing, ""
+    if isinstance(rival, Embedder):
+        found = nothing if vectors[1] is None else text_search(rival, vectors[1][gallery], items)
+        return own, found, "the other model"
+    try:
+        before = rival()
+        embedded = embed_rows(before, items, (view or View()).track("Embedding with the untrained tower"))
+    except TophitError as error:
+        (view or View()).note(f"What search by words lost in training can't be measured: {error}")
+        return own, nothing, ""
+    if len(embedded.rows) != len(items):
+        return own, nothing, ""
+    return own, text_search(before, embedded.vectors, items), "the untrained tower"
 
 
 def embed_by_both(
@@ -287,6 +315,8 @@ def as_json(evaluation: FullEvaluation) -> dict[str, Any]:
         answer["text"] = evaluation.text
     if evaluation.text_against:
         answer["text_against"] = evaluation.text_against
+        differences = {name: asdict(value) for name, value in evaluation.text_differences.items()}
+        answer |= {"text_rival": evaluation.text_rival, "text_differences": differences}
     if evaluation.clustering:
         answer["clustering"] = evaluation.clustering
     if evaluation.other is not None:

@@ -59,6 +59,8 @@ class Source(Protocol):
     sampler: BatchSampler
     classes: int
     class_names: list[str]  # in the order of the class numbers
+    images: Sequence[ImageRow]  # what is learned from, in the order of ``labels``
+    labels: torch.Tensor
     numbers: ClassNumbers  # of every training row that can be read
 
     def batches(self, epoch: int, first: int) -> Iterator[TrainingBatch]:
@@ -124,8 +126,8 @@ class CachedSource(ABC):
     ) -> None:
         self.embedder = embedder
         self.stepper = stepper
-        self.files = [train.rows[i].path for i in good]
-        self.numbers = class_numbers([train.rows[i] for i in good], takes_paths)
+        self.images = [train.rows[i] for i in good]
+        self.numbers = class_numbers(self.images, takes_paths)
         self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
         self.labels = self.numbers.for_loss.to(embedder.device)
         self.sampler = make_sampler(self.numbers)
@@ -170,7 +172,7 @@ class CachedSource(ABC):
 
     def paths(self, rows: torch.Tensor) -> list[Path]:
         """Return the files of rows of a batch."""
-        return [self.files[row] for row in rows.tolist()]
+        return [self.images[row].path for row in rows.tolist()]
 
     def close(self) -> None:  # noqa: B027  (nothing is running)
         """Do nothing: there are no processes to stop."""
@@ -252,6 +254,7 @@ class ImageSource:
         self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
         self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation, self.cache)
         self.loader = ImageLoader(self.dataset, self.workers)
+        self.images = train.rows
         self.numbers = class_numbers(train.rows, takes_paths)
         self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
         self.labels = self.numbers.for_loss

@@ -1,6 +1,7 @@
 """Words in training and evaluation: what a head keeps of text search, and how well class names find their images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -9,13 +10,17 @@ from torch.nn import functional
 
 from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
+from tophit.evaluation import PairedDifference, paired_difference
 from tophit.losses.text_alignment import TextAlignedLoss
+from tophit.methods import Stepper
 from tophit.models.embedder import Embedder
 from tophit.models.text_tower import no_words
 from tophit.recipe import Recipe
-from tophit.training.sources import FeatureSource, Source
+from tophit.training.sources import FeatureSource, Source, shared_features
 
 PROMPT = "a photo of a {}"
+TEXT = "text"
+"""The column of a manifest that says in words what an image shows."""
 _AT = (1, 5, 10)
 _BLOCK = 256  # texts that are compared with all images at a time
 
@@ -28,36 +33,45 @@ def check_words(recipe: Recipe) -> None:
         raise UsageError(
             "words.weight: similarities with words are kept in a text tower's space; set embedder.pooling to joint."
         )
-    if recipe.embedder.trainable != "head":
-        raise UsageError(
-            "words.weight: similarities with words are kept for a head on a frozen image tower; set embedder.trainable "
-            "to head, or words.weight to 0 and measure with tophit evaluate what text search loses."
-        )
 
 
 def words_note(recipe: Recipe, embedder: Embedder) -> str | None:
     """Return a sentence on what training may do to text search, if the model takes words."""
     if not embedder.takes_words or recipe.words.weight:
         return None
-    keep = " words.weight keeps similarities with class names." if recipe.embedder.trainable == "head" else ""
     return (
         "This model takes words, and only its images are learned, so text search may become worse; tophit evaluate "
-        f"measures it (text recall@k).{keep}"
+        "measures it (text recall@k). words.weight keeps similarities with class names."
     )
 
 
-def with_words(recipe: Recipe, loss: nn.Module, embedder: Embedder, source: Source) -> nn.Module:
-    """Return a loss that also keeps the similarities with class names, if the recipe says so."""
+def with_words(
+    recipe: Recipe,
+    loss: nn.Module,
+    embedder: Embedder,
+    source: Source,
+    stepper: Stepper,
+    untrained: Callable[[], Embedder],
+) -> nn.Module:
+    """Return a loss that also keeps the similarities with class names, if the recipe says so.
+
+    ``untrained`` makes the image tower as it is before training.
+    """
     if not recipe.words.weight:
         return loss
     if source.numbers.kind != "one":
         raise UsageError("words.weight: similarities with words are kept for images with one label each.")
     if not embedder.takes_words:
         raise no_words(embedder.architecture)
-    assert isinstance(source, FeatureSource)
     texts = embedder.text.features(prompts(source.class_names, recipe.words.prompt)).clone().to(embedder.device)
-    sums = torch.zeros_like(texts).index_add_(0, source.labels, functional.normalize(source.features, dim=1))
-    means = sums / torch.bincount(source.labels, minlength=len(texts))[:, None]
+    labels = source.labels.to(embedder.device)
+    if isinstance(source, FeatureSource):
+        features = source.features
+    else:  # the tower learns, so what it sees now is looked at once, before it changes
+        found = shared_features(stepper, untrained(), source.images)
+        features, labels = torch.from_numpy(found.values).to(embedder.device), labels[found.rows]
+    sums = torch.zeros_like(texts).index_add_(0, labels, functional.normalize(features, dim=1))
+    means = sums / torch.bincount(labels, minlength=len(texts)).clamp(min=1)[:, None]
     return TextAlignedLoss(loss, embedder.embed_features, means, texts, recipe.words.weight).to(embedder.device)
 
 
@@ -70,24 +84,54 @@ def prompts(names: Sequence[str], prompt: str = PROMPT) -> list[str]:
     return [prompt.format(name.replace("_", " ")) for name in names]
 
 
-def text_metrics(
-    embedder: Embedder, vectors: np.ndarray, rows: Sequence[ImageRow], prompt: str = PROMPT
-) -> dict[str, float]:
-    """Return how well class names find images: of all classes, the share with a right image among the first k.
+@dataclass(frozen=True)
+class TextSearch:
+    """How well words find images: the share of texts with a right image among the first k, and that of each text.
 
-    ``vectors`` (N, dim) are those of the rows. Empty for a model without a text tower, and for rows with several labels
-    or none.
+    ``texts`` are the column ``text`` of a manifest, whose right images are those with the same text, else class names.
     """
-    labels = np.array([row.label for row in rows])
-    names = sorted({label for label in labels if label})
-    if not embedder.takes_words or not names or any(row.kind != "one" for row in rows):
-        return {}
+
+    metrics: dict[str, float]
+    found: dict[str, np.ndarray]
+    texts: list[str]
+
+    def against(self, other: "TextSearch") -> dict[str, PairedDifference]:
+        """Return what this one finds more than another, text by text, with intervals."""
+        return {
+            name: paired_difference(values, other.found[name], self.texts)
+            for name, values in self.found.items()
+            if name in other.found
+        }
+
+
+def text_search(embedder: Embedder, vectors: np.ndarray, rows: Sequence[ImageRow], prompt: str = PROMPT) -> TextSearch:
+    """Search rows with vectors (N, dim) by words.
+
+    It finds nothing for a model without a text tower, and, without a column ``text``, for rows with several labels or
+    none.
+    """
+    own = any(row.metadata.get(TEXT) for row in rows)
+    keys = np.array([str(row.metadata.get(TEXT) or "") if own else row.label for row in rows])
+    names = sorted({key for key in keys if key})
+    if not embedder.takes_words or not names or (not own and any(row.kind != "one" for row in rows)):
+        return TextSearch({}, {}, [])
     most = min(max(_AT), len(rows))
     first_right: list[int] = []
     for start in range(0, len(names), _BLOCK):
         some = names[start : start + _BLOCK]
-        scores = embedder.encode_text(prompts(some, prompt)) @ vectors.T
+        scores = embedder.encode_text(some if own else prompts(some, prompt)) @ vectors.T
         nearest = np.argsort(-scores, axis=1, kind="stable")[:, :most]
-        right = labels[nearest] == np.array(some)[:, None]
+        right = keys[nearest] == np.array(some)[:, None]
         first_right += np.where(right.any(axis=1), right.argmax(axis=1), most).tolist()
-    return {f"text recall@{k}": float(np.mean(np.array(first_right) < k)) for k in _AT if k <= most}
+    found = {f"text recall@{k}": (np.array(first_right) < k).astype(float) for k in _AT if k <= most}
+    return TextSearch({name: float(values.mean()) for name, values in found.items()}, found, names)
+
+
+def text_sentence(differences: Mapping[str, PairedDifference], search: Mapping[str, float], rival: str) -> str:
+    """Say what search by words gained or lost against another model; nothing without differences."""
+    parts = [
+        f"{name} {100 * search[name]:.1f}, {100 * value.mean:+.1f} points (95% interval {100 * value.low:+.1f} to "
+        f"{100 * value.high:+.1f})"
+        for name, value in differences.items()
+    ]
+    return f"Search by words against {rival}: {'; '.join(parts)}." if parts else ""
