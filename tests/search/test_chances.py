@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import tophit as package
 from tophit.calibrating import NAME, read_calibration
 from tophit.cli import app
+from tophit.cli.shell import console
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import Calibration
@@ -160,6 +161,16 @@ def test_tables_json_and_csv_have_the_chance(index: Path, drawn: Path, tophit: R
     assert [0 <= hit["chance"] <= 1 for hit in answer["results"]] == [True, True]
     rows = list(csv.DictReader(io.StringIO(tophit("search", index, query, "--k", 2, "--csv").stdout)))
     assert float(rows[0]["chance"]) == pytest.approx(answer["results"][0]["chance"], abs=1e-4)
+
+
+def test_long_paths_are_shown_below_their_folder_in_a_narrow_terminal(
+    index: Path, drawn: Path, tophit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(console, "width", 80)
+    shown = tophit("search", index, drawn / "kind 7" / "2.png", "--k", 9, "--where", "label=kind 7,kind 8").stdout
+    assert "kind 7/2.png" in shown.split("┡")[1], "in one piece"
+    assert f"paths in {drawn}" in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_the_best_of_a_group_has_its_own_chance(index: Path, drawn: Path) -> None:

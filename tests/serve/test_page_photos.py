@@ -82,7 +82,7 @@ def test_on_a_phone_the_results_are_on_the_first_screen(browser: Browser, server
     page.goto(BY_FIRST)
     results(page)
     top = page.locator(".grid .card").first.evaluate("one => one.getBoundingClientRect().top")
-    assert top < 300
+    assert top < 340, "also below the note that nothing may be like this"
     expect(page.locator("#filter-field")).to_be_hidden()
     page.locator("summary").tap()
     expect(page.locator("#filter-field")).to_be_visible()
@@ -93,6 +93,12 @@ def test_on_a_phone_the_results_are_on_the_first_screen(browser: Browser, server
     assert small
     assert large
     assert large["height"] > 2 * small["height"]
+    page.goto(f"{BY_FIRST}&group=label")
+    page.locator(".more-of").first.wait_for()
+    wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert page.locator(".grid .caption").evaluate_all(wide) == 0, "rank, score, chance and the others fit into a card"
+    page.evaluate("document.querySelector('.asked-name').textContent = 'a/long/path/without/spaces'.repeat(9)")
+    assert page.locator(".query").evaluate("one => one.scrollWidth <= one.clientWidth")
     context.close()
 
 

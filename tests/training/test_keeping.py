@@ -20,7 +20,8 @@ from tophit.errors import UsageError
 from tophit.evaluation import retrieval_metrics
 from tophit.models import build_embedder
 from tophit.recipe import Recipe, make_recipe, read_recipe, recipe_names
-from tophit.reporting.runs import list_runs
+from tophit.reporting.runs import list_runs, runs_table
+from tophit.tables import as_text
 from tophit.training import Run, resume, train
 from tophit.training.keeping import BACKBONE, START, TRAINED, Candidates, choose, mixture
 from tophit.training.run import data_of_run
@@ -92,6 +93,10 @@ def test_where_training_hurts_the_backbone_is_kept_and_the_run_says_so(
     (listed,) = list_runs(tmp_path / "runs")
     assert (listed["kept"], listed["gain"]["recall@1"]["mean"]) == (BACKBONE, 0)
     assert BACKBONE in command("runs", tmp_path / "runs")
+    narrow = as_text(runs_table([listed], tmp_path / "runs", width=80)).splitlines()
+    assert max(map(len, narrow)) <= 80
+    assert narrow[1].split()[:3] == ["a", "proxy-anchor", f"{listed['epoch']}/{listed['epochs']}"]
+    assert f"MAP@R {100 * listed['validation']:.1f}" in narrow[1]
 
 
 def test_where_training_helps_the_trained_one_is_kept_with_its_gain(

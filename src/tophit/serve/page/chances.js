@@ -39,5 +39,5 @@ export function Doubt({ results }) {
   if (results[0]?.chance == null) return null;
   const best = Math.max(...results.map(({ chance }) => chance ?? 0));
   if (best >= DOUBT) return null;
-  return html`<p class="doubt" role="note"><b>Not sure.</b> The likeliest result is right with a chance of ${percent(best)}; there may be nothing here like this.</p>`;
+  return html`<p class="doubt" role="note"><b>Not sure.</b> The likeliest result is right with a chance of ${percent(best)}<span class="wide">; there may be nothing here like this</span>.</p>`;
 }
