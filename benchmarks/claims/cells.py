@@ -20,6 +20,7 @@ from benchmarks.claims.sets import SETS
 from tophit.comparing import Plan, Store, make_plan
 from tophit.comparing.plan import slug
 from tophit.comparing.statistics import ClassTable, class_table
+from tophit.comparing.tuning import best_trial
 from tophit.files import write_text
 from tophit.recipe import merged
 
@@ -34,32 +35,54 @@ class Cell:
     """A candidate on a set: for each seed a search, with validation classes of its own, and a measured run.
 
     So the luck of a search is part of the spread over seeds, as it should be: settings that were chosen once and used
-    by all seeds would make every difference look surer than it is.
+    by all seeds would make every difference look surer than it is. A cell with a base keeps the settings that the
+    base's search of the same seed found; its own search has one trial, which finds how long to train.
     """
 
     set: str
     candidate: str
     results: Path = RESULTS
 
+    @property
+    def base(self) -> "Cell | None":
+        """The cell whose settings it keeps: of the same set with clean labels, or of what is ablated; None: its own."""
+        clean, base = SETS[self.set].clean, OBJECTIVES[self.candidate].base
+        return Cell(clean or self.set, base or self.candidate, self.results) if clean or base else None
+
+    @property
+    def trials(self) -> int:
+        """How many trials the search of a seed runs."""
+        return 1 if self.base else SETS[self.set].trials
+
+    def is_ready(self, seed: int) -> bool:
+        """Whether the search of a seed can begin: a base's search comes first."""
+        return self.base is None or best_trial(self.base.search(seed) or []) is not None
+
     def plan(self, data: str, seed: int) -> Plan:
         """Return the comparison of this one candidate: the search of a seed, then training on all training classes."""
-        place = {"data": {"manifest": data, "validation_fold": seed}, "budget": {"seeds": seed + 1}}
+        place: dict[str, Any] = {"data": {"manifest": data, "validation_fold": seed}, "budget": {"seeds": seed + 1}}
+        if self.base is not None:
+            best = best_trial(self.base.search(seed) or [])
+            if best is None:
+                raise ValueError(f"{self.base} has no search of seed {seed}")
+            place["candidates"] = {self.candidate: OBJECTIVES[self.candidate].kept(best["settings"])}
         return make_plan(merged(self._fields(), place))
 
     def _fields(self) -> dict[str, Any]:
-        """Return the fields of the plan that all its runs share."""
+        """Return the fields of the plan that all its runs share; without a search if its settings are a base's."""
         found = SETS[self.set]
         objective = OBJECTIVES[self.candidate]
+        searched = objective.candidate(found.rates, found.values, found.few_images)
+        candidate = {"change": objective.change} if self.base else searched
         return {
             "data": {"validation_share": VALIDATION_SHARE, "validation_order": "listed", "cache": "ram"},
             "embedder": found.embedder,
             "common": {
                 "schedule": {"warmup_epochs": 0, "decay": "none"},
                 "checkpoint": {"minutes": 5},
-                **({"augment": found.augment} if found.augment else {}),
             },
             "budget": {
-                "trials": found.trials,
+                "trials": 1 if self.base else len(found.rates) * found.values,
                 "epochs": found.epochs,
                 "evaluations": found.epochs,
                 "patience": found.patience,
@@ -68,13 +91,15 @@ class Cell:
             "select": "recall@1",
             "metric": "recall@1",
             "metrics": list(METRICS),
-            "candidates": {self.candidate: objective.candidate(found.rates, found.values, found.few_images)},
+            "candidates": {self.candidate: candidate},
         }
 
     @property
     def digest(self) -> str:
         """What is run, in twelve letters: the fields as they are written here, so that new defaults change nothing."""
-        return hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode()).hexdigest()[:12]
+        fields = self._fields() | ({"base": self.base.digest} if self.base else {})
+        fields |= {"one_by_one": True} if SETS[self.set].one_by_one else {}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def folder(self) -> Path:

@@ -12,7 +12,7 @@ from tophit.comparing.tuning import best_trial
 from tophit.comparing.verdicts import judge
 
 _CLEAN = ("cub-heads", "cars-heads")
-_COMBINED = ("cub-heads", "cars-heads", "emoji", "products")
+_COMBINED = ("cub-heads", "cars-heads", "emoji", "cub-photos")
 
 
 def robustness(results: Path, progress: Progress) -> list[str]:
