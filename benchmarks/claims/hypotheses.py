@@ -164,6 +164,17 @@ ABLATIONS = tuple(
     name for name in _named([claim for paper in PAPERS for claim in paper.ablations]) if name not in (*_ANY, *FURTHER)
 )
 TOGETHER = ("MPA + PNP", "PNP in projections", "THSG on ProxyAnchor")
+SINGLE = (
+    "ProxyAnchor",
+    "MPA",
+    "Margin-Hard",
+    "Top-k precision",
+    "Smooth-AP",
+    "PNP-Dq",
+    "ROADMAP",
+    "Multi-Similarity",
+)
+"""Objectives of one idea that a user may begin with, beside those that join two."""
 ROBUST = (
     "PNP-Dq",
     "Smooth-AP",

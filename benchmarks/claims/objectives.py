@@ -134,6 +134,8 @@ def _objectives() -> dict[str, Objective]:
         "Smooth-AP": _loss("smooth-ap", _FOURS, *_TEMPERATURES),
         "PNP-Dq": _loss("pnp", _FOURS, *_STEEPNESS, loss={"variant": "Dq", "temperature": 0.01}),
         **_pair_losses(),
+        "Multi-Similarity": _loss("multi-similarity", _FOURS, "loss.base", (0.5, 0.7, 0.3)),
+        "ROADMAP": _loss("roadmap", _FOURS, "loss.weight", (0.5, 0.2, 0.8)),
         "ProxyAnchor": _proxy("proxy-anchor", "loss.margin", (0.1, 0.0, 0.2)),
         "SoftTriple": _proxy("soft-triple", *_PROXIES, few=_FEW_PROXIES),
         "MPA": _mpa("class"),

@@ -35,7 +35,7 @@ class ClaimSet:
     """A set: its data, what learns, the search, and which of the papers' sets it stands for."""
 
     title: str
-    regime: str
+    regime: str  # of the first table; empty: none
     source: str  # the file or folder under the data folder
     prepare: Prepare
     like: str  # the papers' set whose numbers are shown beside: CUB, Cars or SOP
@@ -133,7 +133,10 @@ def _drawings(archive: Path, folder: Path) -> str:
     return str(drawings(archive, folder))
 
 
-_HEAD = {"trainable": "head", "dim": COMPONENTS, "head_start": "pca"}
+def _head(dim: int, **more: Any) -> dict[str, Any]:
+    return {"trainable": "head", "dim": dim, "head_start": "pca", **more}
+
+
 _CUB, _CARS = (f"{name}/efficientnet_lite0_features.npz" for name in ("cub200", "cars196"))
 
 
@@ -148,13 +151,25 @@ def _heads(title: str, source: str, like: str) -> ClaimSet:
         source,
         _components(),
         like,
-        _HEAD,
+        _head(COMPONENTS),
         rates=(1e-4, 3e-4, 1e-3),
         values=2,
         epochs=60,
         patience=8,
         seconds=4.0,
         note="a linear map of 256 components of frozen EfficientNet-Lite0 features",
+    )
+
+
+def _heads_of_images(held: ClaimSet, size: int) -> ClaimSet:
+    """Return a set of images with heads of frozen features instead of stages: beyond the papers' claims."""
+    return replace(
+        _heads(f"{held.title}, heads", held.source, held.like),
+        regime="",
+        prepare=held.prepare,
+        embedder=_head(512, size=size, crop=1.0),
+        few_images=True,
+        note=f"frozen EfficientNet-Lite0 features at {size} pixels",
     )
 
 
@@ -210,6 +225,8 @@ def _sets() -> dict[str, ClaimSet]:
             one_by_one=True,
         ),
     }
+    for name, size in (("emoji", 64), ("products", 128)):
+        found[f"{name}-heads"] = _heads_of_images(found[name], size)
     for clean in ("cub-heads", "cars-heads"):
         changes = {
             f"noise{percent}": (f"{percent}% wrong labels", mislabelled(percent / 100)) for percent in (5, 20, 40)
