@@ -123,8 +123,7 @@ class Cell:
     def table(self, seeds: list[int], metric: str) -> ClassTable:
         """Return a metric of measured runs as a table of seeds x classes."""
         sums = [np.asarray((self.run(seed) or {})["classes"][metric], np.float64) / _DIGITS for seed in seeds]
-        counts = json.loads((self.results / self.set / "set.json").read_text())["queries"]
-        return ClassTable(np.stack(sums), np.asarray(counts, np.float64))
+        return ClassTable(np.stack(sums), np.asarray(queries_of(self.set, self.results), np.float64))
 
     def keep_search(self, seed: int, trials: list[dict[str, Any]]) -> None:
         """Write the trials of a seed's search."""
@@ -146,12 +145,13 @@ class Cell:
 
     def _check_queries(self, queries: list[int]) -> None:
         """Keep how many queries each class has, or check that they are the same as in all other runs of the set."""
-        path = self.results / self.set / "set.json"
-        if not path.is_file():
+        known = queries_of(self.set, self.results)
+        if not known:
+            path = self.results / self.set / "set.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps({"queries": queries}) + "\n")
-        elif json.loads(path.read_text())["queries"] != queries:
-            raise SystemExit(f"{self.set}: the test queries are not those of {path}; the data have changed.")
+        elif known != queries:
+            raise SystemExit(f"{self.set}: the test queries are not those of earlier runs; the data have changed.")
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
@@ -161,6 +161,12 @@ class Cell:
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / name, json.dumps({"digest": self.digest, **value}, separators=(",", ":")) + "\n")
+
+
+def queries_of(name: str, results: Path) -> list[int]:
+    """Return how many test queries each class of a set has; none if nothing was run on it."""
+    path = results / name / "set.json"
+    return json.loads(path.read_text())["queries"] if path.is_file() else []
 
 
 def _table(store: Store, name: str, seed: int, metric: str) -> ClassTable:
