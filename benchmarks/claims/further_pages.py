@@ -60,8 +60,8 @@ def choosing(results: Path, progress: Progress) -> list[str]:
     parts = [
         "## Which objective to begin with",
         "Heads of frozen features, which is what `tophit train` trains by default, with the same search for all. "
-        "Recall@1 in percent, and in brackets the rank: one more than the number of objectives that are better beyond doubt. "
-        "Objectives of rank 1 are bold: nothing was shown to be better. The last rows join two papers' ideas: "
+        "Recall@1 in percent, and in brackets the rank: one more than the number of objectives that are better beyond "
+        "doubt. Objectives of rank 1 are bold: nothing was shown to be better. The last rows join two papers' ideas: "
         "multi-proxy and ranking loss in one (`MPA + PNP`), projections around a ranking loss, generation on top of a "
         "proxy loss.",
     ]
