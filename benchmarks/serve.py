@@ -39,7 +39,7 @@ TOKEN = "a-token-for-the-benchmark-of-32-bytes"
 
 
 def make_index(folder: Path, count: int, dim: int) -> list[str]:
-    """Write a catalogue of clustered vectors, a few of them of real pictures, and return its ids."""
+    """Write a catalogue of clustered vectors, whose items share a few pictures, and return its ids."""
     random_ = np.random.default_rng(0)
     (folder / "images").mkdir()
     rows = []
@@ -56,7 +56,11 @@ def make_index(folder: Path, count: int, dim: int) -> list[str]:
             some = ids[start : start + 10_000]
             kinds = random_.integers(len(centres), size=len(some))
             vectors = centres[kinds] + 0.5 * random_.normal(size=(len(some), dim))
-            catalogue.index.upsert(some, vectors, [{"label": f"label {kind}", "price": int(kind)} for kind in kinds])
+            metadata = [
+                {"label": f"label {kind}", "price": int(kind), "path": str(rows[kind % len(rows)].path.absolute())}
+                for kind in kinds
+            ]
+            catalogue.index.upsert(some, vectors, metadata)
         catalogue.index.compact()
     return ids
 

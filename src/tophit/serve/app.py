@@ -38,7 +38,7 @@ from tophit.serve.requests import (
     parse,
     read_body,
 )
-from tophit.serve.responses import json_answer, large_answer, picture_answer
+from tophit.serve.responses import json_answer, large_answer, picture_answer, search_answer
 from tophit.serve.searching import compare, name, search
 from tophit.serve.security import COOKIE, Access, needs, security_headers
 from tophit.serve.served_pictures import SIZES
@@ -115,7 +115,7 @@ def _add_search(app: FastAPI, library: Library) -> None:
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
-        return await large_answer(library, await search(library, parse(SearchRequest, text), files))
+        return await search_answer(library, await search(library, parse(SearchRequest, text), files))
 
     naming = body_schema(NameRequest, "query", _EXAMPLES["name"])
 
@@ -142,7 +142,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
     ) -> Response:
         """Return items by their ids, or a sample of the index."""
         if ids:
-            found = await library.items(library.first, ids)
+            found = await library.items(ids)
         else:
             some = await library.first.call(library.first.index.get, library.survey.sample)
             found = [item for item in some if item is not None]

@@ -146,17 +146,19 @@ class Library:
             except Exception:  # go on watching, whatever happened
                 log.exception("the index can't be surveyed")
 
-    async def items(self, model: ServedModel, ids: Sequence[str]) -> list[Item]:
+    async def items(self, names: Sequence[str]) -> list[Item]:
         """Return the items that a client names, or raise a Problem for one that is not in the index."""
-        possible = [self.names.possible(name) for name in ids]
-        found = iter(await model.call(model.index.get, [one for some in possible for one in some]))
-        chosen: list[Item] = []
-        for name, some in zip(ids, possible, strict=True):
-            item = next((each for each in [next(found) for _ in some] if each is not None), None)
+        found = await self.first.call(self.find_items, self.first, names)
+        for name, item in zip(names, found, strict=True):
             if item is None:
-                raise Problem(404, f"The index has no item '{name}'.")
-            chosen.append(item)
-        return chosen
+                raise no_item(name)
+        return [item for item in found if item is not None]
+
+    def find_items(self, model: ServedModel, names: Sequence[str]) -> list[Item | None]:
+        """Return the items that clients name, None for one that is not in the index. Takes a while: call it in a thread."""
+        possible = [self.names.possible(name) for name in names]
+        found = iter(model.index.get([one for some in possible for one in some]))
+        return [next((each for each in [next(found) for _ in some] if each is not None), None) for some in possible]
 
     async def inner_ids(self, names: Sequence[str]) -> list[str]:
         """Return the ids under which items are stored that a client names; a new one is stored under its name."""
@@ -286,6 +288,11 @@ class Library:
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }
+
+
+def no_item(name: str) -> Problem:
+    """Return the answer to a client that names an item which is not in the index."""
+    return Problem(404, f"The index has no item '{name}'.")
 
 
 def _name(folder: Path) -> str:

@@ -65,6 +65,12 @@ def need_of(routes: Sequence[Any], method: str, path: str) -> Need:
     return max(declared, key=lambda need: ("public", "read", "admin").index(need.scope), default=Need())
 
 
+def fixed_needs(routes: Sequence[Any]) -> dict[tuple[str, str], Need]:
+    """Return what requests need for the paths that have no parameter, by method and path, so that few are looked for."""
+    paths = [route.path for route in routes if "{" not in route.path and getattr(route, "methods", None)]
+    return {(method, path): need_of(routes, method, path) for path in paths for method in ("GET", "HEAD", "POST", "DELETE")}
+
+
 def _declared(route: Any) -> Need | None:
     return getattr(getattr(route, "endpoint", None) or route.app, _DECLARED, None)
 

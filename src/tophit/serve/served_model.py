@@ -20,10 +20,15 @@ from tophit.search.prepare import unit_vectors
 from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
 from tophit.serve.config import Limits
+from tophit.serve.joining import Joiner
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, is_full
 
 _THREADS = 4
+SMALL_SEARCH = 500
+"""Results of searches that are answered together. Larger ones wait for each other, so that small ones need not wait for
+them, nor memory hold many.
+"""
 VIEW_THREAD = "view"
 _ROOM_BYTES = 1_000_000
 Result = TypeVar("Result")
@@ -51,6 +56,7 @@ class ServedModel:
             metrics.forward_pass,
         )
         self._threads = ThreadPoolExecutor(_THREADS, "search")
+        self.joiner = Joiner(self._threads, SMALL_SEARCH, metrics.joined_searches)
         self.version, self.count, self.trouble = "", 0, ""
         self._read_facts()
         self._seen = self._signature()

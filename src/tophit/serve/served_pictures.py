@@ -33,11 +33,13 @@ _MOST_FILE_BYTES = 200_000_000
 _FILES_AT_ONCE = 4
 _KEY_BYTES = 32
 _MOST_NAME = 4096
+_SEALED_NAMES = 32_768
 _cipher = functools.lru_cache(maxsize=4)(AESSIV)
 
 
+@functools.lru_cache(maxsize=_SEALED_NAMES)
 def seal(key: bytes, text: str) -> str:
-    """Return an id encrypted, for use in an address."""
+    """Return an id encrypted, for use in an address; those of items that are found often are kept."""
     return base64.urlsafe_b64encode(_cipher(key).encrypt(text.encode(), None)).rstrip(b"=").decode()
 
 
