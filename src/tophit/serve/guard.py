@@ -59,6 +59,7 @@ class Guard:
         headers: list[tuple[bytes, bytes]],
         identity: Callable[[], tuple[str, str]],
         forward: App | None = None,
+        rates: Rates | None = None,
     ) -> None:
         check_needs(app.routes)
         self._needs = fixed_needs(app.routes)
@@ -67,7 +68,7 @@ class Guard:
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._headers = headers
         self._identity = identity
-        self._rates = Rates()
+        self._rates = rates or Rates()
         self.working = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +110,7 @@ class Guard:
         counted = _counted(receive, headers, self._limits, place.take)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                if self._forward is not None and need.scope == "admin":
+                if self._forward is not None and (need.scope == "admin" or need.by_first):
                     await self._forward(scope, counted, outgoing)
                 elif (direct := self._direct.get(asked)) is not None:
                     scope["route"] = direct
@@ -130,8 +131,8 @@ class Guard:
         token = None
         try:
             token = self._access.check(need.scope, headers)
-        finally:  # those who guess tokens are counted too
-            if need.scope != "public":
+        finally:  # those who guess tokens are counted too; what another process passes on has been counted there
+            if need.scope != "public" and scope.get("client"):
                 rate = token.rate if token is not None and token.rate is not None else self._limits.rate
                 self._rates.take(token.name if token is not None else f"address {client}", rate)
         scope["tophit_caller"] = Caller(token.name if token is not None else "anyone", client)

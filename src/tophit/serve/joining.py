@@ -61,7 +61,7 @@ class Joiner:
         self._lines: dict[Hashable, _Line] = {}
 
     async def do(self, kind: Hashable, work: Work, given: Any, size: int) -> Any:
-        """Return the result of a job. Where kinds are equal, ``work`` must be able to do one's jobs with the other's."""
+        """Return the result of a job. For jobs of the same kind, the ``work`` of any of them must do."""
         loop = asyncio.get_running_loop()
         job = _Job(given, size, loop.create_future())
         line = self._lines.get(kind)

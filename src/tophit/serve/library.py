@@ -16,17 +16,18 @@ from tophit.search.versions import read_versions
 from tophit.serve.audit import AuditLog
 from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
+from tophit.serve.following import Announcer, Follower
 from tophit.serve.guard import Caller, stages
 from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, gently, make_map, survey
 from tophit.serve.item_names import ItemNames
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, log, stopping, too_busy
 from tophit.serve.requests import RESERVED
+from tophit.serve.security import kept_key
 from tophit.serve.served_model import ServedModel, in_daemon
-from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, seal, unseal
 from tophit.serve.shared_metrics import added_up, publish
 
-_OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
 _REMAKE_SECONDS = 60.0
 _BATCH = 256
@@ -58,8 +59,8 @@ class Library:
         except BaseException:
             self._close_models()
             raise
-        self.own_folder = config.folder / _OWN_FOLDER
-        self.key = kept_key(self.own_folder / "key")
+        self.own_folder = config.own_folder
+        self.key = config.shared.key if config.shared is not None else kept_key(self.own_folder / "key")
         least = max(model.catalogue.embedder.preprocessing.least_side for model in self.models)
         self.pool = DecodePool(self.limits, least)
         shared = config.shared
@@ -80,6 +81,7 @@ class Library:
         self._jobs: dict[str, asyncio.Task[Any]] = {}
         self._kept: dict[str, _Kept] = {}
         self._surveyed = ""
+        self._announcer = Announcer(shared.folder) if shared is not None and shared.number == 0 else None
 
     @property
     def models(self) -> list[ServedModel]:
@@ -98,8 +100,11 @@ class Library:
         """Learn what the index holds and start watching it."""
         await self._look()
         self._publish_metrics()
-        task = asyncio.create_task(self._watch())
-        self._tasks.add(task)
+        self._tasks.add(asyncio.create_task(self._watch()))
+        shared = self.config.shared
+        if shared is not None and shared.number:
+            follower = Follower(shared.folder, shared.number, self.first.refresh)
+            self._tasks.add(asyncio.create_task(follower.run()))
 
     async def close(self) -> None:
         """Stop watching, end the processes, finish the changes and close the indexes."""
@@ -140,6 +145,7 @@ class Library:
                     await model.refresh()
                 await self.first.recover()
                 self._publish_metrics()
+                self._publish_trouble()
                 if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
                     looked = time.monotonic()  # not for every write: a pass over a large index takes long
                     await self._look()
@@ -155,7 +161,7 @@ class Library:
         return [item for item in found if item is not None]
 
     def find_items(self, model: ServedModel, names: Sequence[str]) -> list[Item | None]:
-        """Return the items that clients name, None for one that is not in the index. Takes a while: call it in a thread."""
+        """Return the items that clients name, None for one that is not in the index; call it in a thread."""
         possible = [self.names.possible(name) for name in names]
         found = iter(model.index.get([one for some in possible for one in some]))
         return [next((each for each in [next(found) for _ in some] if each is not None), None) for some in possible]
@@ -188,6 +194,9 @@ class Library:
             outcome = f"failed: {error}"
             raise
         finally:
+            if self._announcer is not None:
+                self._announcer.announce()
+            self._publish_trouble()
             await self.first.call(self.audit.write, caller.name, caller.client, what, ids, outcome)
 
     def check_fields(self, named: Iterable[str]) -> None:
@@ -268,7 +277,27 @@ class Library:
         """Return the counts in Prometheus' text format; those of all processes where there are several."""
         if self.config.shared is None:
             return self.metrics.text(self.first.count)
+        self._publish_metrics()
         return added_up(self.config.shared.folder)
+
+    @property
+    def trouble(self) -> str:
+        """Why writes fail; nothing if they don't. The other processes learn it from the one that writes."""
+        shared = self.config.shared
+        if shared is None or shared.number == 0:
+            return self.first.trouble
+        with suppress(OSError):
+            return shared.trouble.read_text(encoding="utf-8")
+        return ""
+
+    def _publish_trouble(self) -> None:
+        shared, trouble = self.config.shared, self.first.trouble
+        if shared is not None and shared.number == 0:
+            with suppress(OSError):
+                if trouble:
+                    shared.trouble.write_text(trouble, encoding="utf-8")
+                else:
+                    shared.trouble.unlink(missing_ok=True)
 
     def _publish_metrics(self) -> None:
         if self.config.shared is not None:

@@ -138,7 +138,9 @@ async def _asked(library: Library, query: WebQuery, models: Sequence[ServedModel
     vectors = [each.values for each in query.examples if isinstance(each, SentVector)]
     rows = library.first.unit_vectors(vectors) if vectors else ()
     found += [_Example({"kind": "vector"}, vectors={library.first.model: row}) for row in rows]
-    like, unlike = ([_item(each.id) for each in some if isinstance(each, ItemId)] for some in (query.like, query.unlike))
+    like, unlike = (
+        [_item(each.id) for each in some if isinstance(each, ItemId)] for some in (query.like, query.unlike)
+    )
     return _Asked(found, like, unlike)
 
 
@@ -169,7 +171,7 @@ async def _pictures(
                     example.vectors[model.model] = vector
     for example in found[: len(files)]:
         whole = {} if query.box else dict(example.vectors)  # with a box, the whole picture was not embedded
-        kept = library.uploads.keep(example.shown.pop("webp"), whole)
+        kept = await library.uploads.keep(example.shown.pop("webp"), whole)
         example.shown |= {"upload": kept.name, "thumbnail": f"/uploads/{kept.name}"}
     return found
 
@@ -234,9 +236,7 @@ def _answered(
         return [problem or [] for problem in problems]
     together = replace(good[0], examples=[each for one in good for each in one.examples])
     calibration = model.catalogue.calibration
-    found = iter(
-        answer(model.index, query, *together.resolved(model), text=together.text, calibration=calibration)
-    )
+    found = iter(answer(model.index, query, *together.resolved(model), text=together.text, calibration=calibration))
     return [
         problem or [{"query": shown, **_plain(library, next(found))} for shown in _shown(query, one)]
         for one, problem in zip(requests, problems, strict=True)
