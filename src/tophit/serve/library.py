@@ -312,6 +312,7 @@ class Library:
             "against": self.second.name if self.second else None,
             "run": self.run,
             "writable": self.config.writable,
+            "process": self.config.shared.number if self.config.shared is not None else 0,
             "calibration": _calibration_facts(self.first),
             "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],

@@ -12,10 +12,17 @@ _OTHER_FILES = 256
 
 
 def prepare(config: ServeConfig, host: str, port: int) -> tuple[socket.socket, str]:
-    """Return the socket that listens and its address as shown to people. Port 0 means any free one."""
+    """Return the socket of a server and its address as shown to people. Port 0 means any free one.
+
+    Of several processes each makes a socket of its own there; this one keeps the port for them.
+    """
     _allow_open_files(config.limits.connections + _OTHER_FILES)
     _check_tls(config)
-    listener = _listen(host, port)
+    listener = _listen(host, port)  # not in the way of another server, not even one of the same user
+    if config.workers > 1:
+        port = listener.getsockname()[1]
+        listener.close()
+        listener = one_of_several((host, port))
     shown = f"[{host}]" if ":" in host else host
     return listener, f"{'https' if config.certificate else 'http'}://{shown}:{listener.getsockname()[1]}/"
 
@@ -44,13 +51,25 @@ def _check_tls(config: ServeConfig) -> None:
         raise UsageError(f"--certificate {config.certificate} and --key {config.key} can't be used: {error}.") from None
 
 
+def one_of_several(address: tuple[str, int]) -> socket.socket:
+    """Return a socket of one process at an address that others have too: the system shares connections out evenly."""
+    return _bound(*address, socket.SO_REUSEADDR, socket.SO_REUSEPORT)
+
+
 def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        return _bound(host, port, socket.SO_REUSEADDR)
     except OSError as error:
-        listener.close()
         raise TophitError(f"Can't listen on {host}:{port}: {error.strerror}. Choose another --port.") from None
-    return listener
+
+
+def _bound(host: str, port: int, *options: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    for option in options:
+        made.setsockopt(socket.SOL_SOCKET, option, 1)
+    try:
+        made.bind((host, port))
+    except OSError:
+        made.close()
+        raise
+    return made

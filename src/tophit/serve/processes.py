@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tophit.errors import TophitError
 from tophit.serve.config import Limits, ServeConfig, Shared
-from tophit.serve.listening import prepare
+from tophit.serve.listening import one_of_several, prepare
 from tophit.serve.problems import log, missing_package
 from tophit.serve.security import Access, kept_key
 from tophit.serve.shared_metrics import retire
@@ -37,14 +37,15 @@ def serve_by_several(
     with listener, tempfile.TemporaryDirectory(prefix="tophit-serve-", ignore_cleanup_errors=True) as folder:
         (Path(folder) / "uploads").mkdir()
         shared = Shared(Path(folder), 0, kept_key(config.own_folder / "key"))
-        Workers(replace(config, shared=shared), access, listener).run(lambda: started(address))
+        bound = host, listener.getsockname()[1]
+        Workers(replace(config, shared=shared), access, bound).run(lambda: started(address))
 
 
 class _Worker:
     """One process: started, started again, stopped."""
 
-    def __init__(self, config: ServeConfig, access: Access, listener: socket.socket) -> None:
-        self._given = config, access, listener
+    def __init__(self, config: ServeConfig, access: Access, address: tuple[str, int]) -> None:
+        self._given = config, access, address
         assert config.shared is not None
         self.shared = config.shared
         self.is_ready, self.failures, self.start_at = False, 0, 0.0
@@ -87,7 +88,7 @@ class _Worker:
 class Workers:
     """All processes of a server; the first may write."""
 
-    def __init__(self, config: ServeConfig, access: Access, listener: socket.socket) -> None:
+    def __init__(self, config: ServeConfig, access: Access, address: tuple[str, int]) -> None:
         assert config.shared is not None
         limits = config.limits
         self._seconds_to_end = limits.notice_seconds + limits.drain_seconds + _CLOSING_SECONDS
@@ -97,24 +98,22 @@ class Workers:
             own = replace(
                 config, writable=config.writable and number == 0, shared=shared, limits=share_of(limits, config.workers)
             )
-            self._workers.append(_Worker(own, access, listener))
+            self._workers.append(_Worker(own, access, address))
 
     def run(self, started: Callable[[], None]) -> None:
         """Look after them until asked to stop; ``started`` is called once, when all can answer."""
+        number = signal.SIGTERM
         with _signals() as heard:
             try:
                 number = self._start_all(heard)
-                if number is None:
+                if not number:
                     started()
                     number = self._look_after(heard)
-            except BaseException:
-                number = signal.SIGINT
-                raise
             finally:
-                self._stop(number or signal.SIGTERM, heard)
+                self._stop(number, heard)
 
-    def _start_all(self, heard: socket.socket) -> int | None:
-        """Wait until all are ready; return the signal that asks to stop before that, if any."""
+    def _start_all(self, heard: socket.socket) -> int:
+        """Wait until all are ready; return the signal that asks to stop before that, 0 for none."""
         while waiting := [each for each in self._workers if not each.is_ready]:
             for event in wait([heard, *(each.told for each in waiting)]):
                 if event is heard:
@@ -122,7 +121,7 @@ class Workers:
             for each in waiting:
                 if each.told.poll() and (trouble := each.hear()):
                     raise TophitError(trouble)
-        return None
+        return 0
 
     def _look_after(self, heard: socket.socket) -> int:
         """Start those again that die, until a signal arrives; return it."""
@@ -144,7 +143,7 @@ class Workers:
     def _stop(self, number: int, heard: socket.socket) -> None:
         """Let all finish their requests. The one that writes ends last: others may still pass changes on to it."""
         for each in self._workers:
-            each.signal(number)
+            each.signal(number if each.is_ready else signal.SIGTERM)  # which ends one that starts, without a word
         self._await_end(self._workers[1:], heard)
         self._workers[0].signal(signal.SIGTERM)
         self._await_end(self._workers[:1], heard)
@@ -172,7 +171,7 @@ def share_of(limits: Limits, workers: int) -> Limits:
     return replace(limits, **divided)
 
 
-def _work(config: ServeConfig, access: Access, listener: socket.socket, tell: Connection) -> None:
+def _work(config: ServeConfig, access: Access, address: tuple[str, int], tell: Connection) -> None:
     """Be one of the processes until asked to stop, or until the one that started them is gone."""
     patience = config.limits.notice_seconds + config.limits.drain_seconds
 
@@ -185,10 +184,12 @@ def _work(config: ServeConfig, access: Access, listener: socket.socket, tell: Co
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=follow, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the server handles it; Ctrl-C is told to all of them
     try:
         from tophit.serve.server import run
 
-        run(config, access, listener, lambda: tell.send(""))
+        with one_of_several(address) as listener:
+            run(config, access, listener, lambda: tell.send(""))
     except ImportError as error:
         tell.send(str(missing_package(error)))
     except TophitError as error:
