@@ -12,7 +12,7 @@ from tophit.serve.problems import Problem
 
 CLIENT_HEADER = "x-tophit-client"
 """Whom a reader asks for; believed only on the processes' own socket."""
-_KEPT_HEADERS = (b"content-type", b"retry-after", b"www-authenticate")
+_KEPT_HEADERS = (b"content-type", b"content-length", b"retry-after", b"www-authenticate")
 _PASSED_HEADERS = (b"host", b"origin", b"authorization", b"cookie", b"content-type")
 
 

@@ -1,6 +1,7 @@
 """What a server answers from: a model and its index, perhaps a second one of each, and their pictures."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -29,6 +30,8 @@ from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, sea
 from tophit.serve.shared_metrics import added_up, publish
 
 _REFRESH_SECONDS = 2.0
+_REMOTE_TURNS = 15
+"""A remote engine counts its items only so often: that may take it long."""
 _REMAKE_SECONDS = 60.0
 _BATCH = 256
 
@@ -138,11 +141,12 @@ class Library:
 
     async def _watch(self) -> None:
         looked = time.monotonic()
-        while True:
+        for turn in itertools.count(1):
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
                 for model in self.models:
-                    await model.refresh()
+                    if model.is_local or turn % _REMOTE_TURNS == 0:
+                        await model.refresh()
                 await self.first.recover()
                 self._publish_metrics()
                 self._publish_trouble()
