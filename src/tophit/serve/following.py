@@ -27,6 +27,10 @@ class Announcer:
             with suppress(OSError):
                 self._socket.sendto(b"!", str(path))
 
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
 
 class Follower:
     """Calls ``look`` as soon as it is told to."""

@@ -118,6 +118,8 @@ class Library:
                 await task
         await asyncio.gather(*self._changes, return_exceptions=True)
         await self.pool.close()
+        if self._announcer is not None:
+            self._announcer.close()
         await asyncio.to_thread(self._close_models)
 
     def _close_models(self) -> None:
