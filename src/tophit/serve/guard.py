@@ -26,6 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_NOT_KEPT = (b"cache-control", b"no-store")
 _stages: contextvars.ContextVar[dict[str, float]] = contextvars.ContextVar("stages")
 
 
@@ -113,7 +114,7 @@ class Guard:
                 if self._forward is not None and (need.scope == "admin" or need.by_first):
                     await self._forward(scope, counted, outgoing)
                 elif (direct := self._direct.get(asked)) is not None:
-                    scope["route"] = direct
+                    scope.update(app=self._app, route=direct)
                     response = await direct.endpoint(Request(scope, counted))
                     await response(scope, counted, outgoing)
                 else:
@@ -227,14 +228,9 @@ class _Outgoing:
             model, version = self.identity() if self.identity is not None else ("", "")
             names = [(b"x-tophit-model", model.encode()), (b"x-tophit-index", version.encode())] if model else []
             times = ", ".join(f"{name};dur={1000 * seconds:.2f}" for name, seconds in self._spent.items())
-            own = {key for key, _ in message.get("headers", ())}
-            message["headers"] = [
-                *message.get("headers", ()),
-                *self._headers,
-                *names,
-                (b"server-timing", times.encode()),
-                *(() if b"cache-control" in own else ((b"cache-control", b"no-store"),)),
-            ]
+            own = message.get("headers", ())
+            kept = () if any(key == b"cache-control" for key, _ in own) else (_NOT_KEPT,)
+            message["headers"] = [*own, *self._headers, *names, (b"server-timing", times.encode()), *kept]
         else:
             self.complete = not message.get("more_body", False)
         await self._send(message)

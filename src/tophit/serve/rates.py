@@ -54,10 +54,10 @@ class Rates:
 
     def _find(self, name: bytes, most: float, rate: float, now: float) -> tuple[int, float]:
         """Return where a client's bucket is, or is to be, and what is in it now."""
-        first = int.from_bytes(name, "little") % _SLOTS
-        places = [(first + step) % _SLOTS * _BUCKET.size for step in range(_NEAR)]
-        oldest, since = places[0], float("inf")
-        for place in places:
+        first = int.from_bytes(name, "little")
+        oldest, since = 0, float("inf")
+        for step in range(_NEAR):
+            place = (first + step) % _SLOTS * _BUCKET.size
             owner, left, at = _BUCKET.unpack_from(self._table, place)
             if owner == name:
                 return place, min(most, left + rate * max(0.0, now - at))
