@@ -162,7 +162,7 @@ def _direct_endpoints(routes: Iterable[Any]) -> dict[tuple[str, str], Any]:
         (method, route.path): route
         for route in routes
         if isinstance(route, APIRoute) and list(signature(route.endpoint).parameters) == ["request"]
-        for method in route.methods
+        for method in route.methods or ()
         if method != "GET"
     }
 
