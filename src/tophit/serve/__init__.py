@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from tophit.errors import TophitError
-
 if TYPE_CHECKING:
     from tophit.serve.config import ServeConfig
     from tophit.serve.security import Access
@@ -13,12 +11,15 @@ if TYPE_CHECKING:
 
 def start_server(config: "ServeConfig", access: "Access", host: str, port: int, console: Console) -> None:
     """Serve until stopped, and print the address at the start; if packages are missing, say how to install them."""
+    from tophit.serve.problems import missing_package
+
     try:
-        from tophit.serve.server import serve
+        if config.workers > 1:
+            from tophit.serve.processes import serve_by_several as serve
+        else:
+            from tophit.serve.server import serve
     except ImportError as error:
-        raise TophitError(
-            f"Serving needs packages that are not installed ({error.name}): pip install 'tophit[serve]'"
-        ) from error
+        raise missing_package(error) from error
 
     def started(address: str) -> None:
         words = f"Serving {config.folder} at {address}  Press Ctrl-C to stop."

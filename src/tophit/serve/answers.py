@@ -162,6 +162,7 @@ class AboutAnswer(Envelope):
     against: str | None
     run: dict[str, Any] | None
     writable: bool
+    process: int = Field(description="Which of several processes answers (--workers); 0 is the one that writes.")
     calibration: dict[str, Any] | None = Field(description="How chances were calibrated; null if they were not.")
     words: bool = Field(description="Whether text can be searched for: the model has a text tower.")
     fields: list[dict[str, Any]]

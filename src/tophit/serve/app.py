@@ -28,6 +28,7 @@ from tophit.serve.item_changes import delete_items, upsert_items
 from tophit.serve.library import Library
 from tophit.serve.metrics import CONTENT_TYPE
 from tophit.serve.problems import Problem, problem_of, stopping
+from tophit.serve.rates import Rates
 from tophit.serve.requests import (
     DeleteRequest,
     NameRequest,
@@ -38,7 +39,7 @@ from tophit.serve.requests import (
     parse,
     read_body,
 )
-from tophit.serve.responses import json_answer, large_answer, picture_answer
+from tophit.serve.responses import json_answer, large_answer, picture_answer, search_answer
 from tophit.serve.searching import compare, name, search
 from tophit.serve.security import COOKIE, Access, needs, security_headers
 from tophit.serve.served_pictures import SIZES
@@ -104,7 +105,9 @@ def make_app(library: Library, access: Access) -> Guard:
     inline = re.findall(r"<script[^>]*>(.+?)</script>", (PAGE / "index.html").read_text(encoding="utf-8"), re.DOTALL)
     shared = library.config.shared
     forward = Forward(shared.socket, library.first.refresh) if shared is not None and shared.number else None
-    return Guard(app, library.limits, access, library.metrics, security_headers(inline), library.identity, forward)
+    rates = Rates(path=shared.rates if shared is not None else None)
+    headers = security_headers(inline)
+    return Guard(app, library.limits, access, library.metrics, headers, library.identity, forward, rates)
 
 
 def _add_search(app: FastAPI, library: Library) -> None:
@@ -115,7 +118,7 @@ def _add_search(app: FastAPI, library: Library) -> None:
     async def search_(request: Request) -> Response:
         """Find the items nearest to pictures, items, vectors or examples."""
         text, files = await read_body(request, library.limits, "query")
-        return await large_answer(library, await search(library, parse(SearchRequest, text), files))
+        return await search_answer(library, await search(library, parse(SearchRequest, text), files))
 
     naming = body_schema(NameRequest, "query", _EXAMPLES["name"])
 
@@ -142,7 +145,7 @@ def _add_items(app: FastAPI, library: Library) -> None:
     ) -> Response:
         """Return items by their ids, or a sample of the index."""
         if ids:
-            found = await library.items(library.first, ids)
+            found = await library.items(ids)
         else:
             some = await library.first.call(library.first.index.get, library.survey.sample)
             found = [item for item in some if item is not None]
@@ -198,7 +201,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         return json_answer({**library.envelope(library.first), **library.about()})
 
     @app.get("/map", responses={200: {"model": answers.MapAnswer}})
-    @needs("read")
+    @needs("read", by_first=True)
     async def map_() -> Response:
         """Describe the points of the map."""
         made = await library.map()
@@ -211,7 +214,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
 
     @app.get("/map/points", response_class=Response, responses=binary)
-    @needs("read")
+    @needs("read", by_first=True)
     async def map_points(name: MapName = None) -> Response:
         """Return the points: float32 x and y of each, then uint16 label numbers, little-endian."""
         made = await library.map(name)
@@ -220,7 +223,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         return Response(made.binary(), media_type="application/octet-stream")
 
     @app.get("/map/items", responses={200: {"model": answers.ItemsAnswer}})
-    @needs("read")
+    @needs("read", by_first=True)
     async def map_items(
         rows: Annotated[list[int], Query(alias="row", max_length=200)], name: MapName = None
     ) -> Response:
@@ -235,7 +238,7 @@ def _add_views(app: FastAPI, library: Library) -> None:
         return json_answer({**library.envelope(library.first), "items": plain})
 
     @app.get("/worst", responses={200: {"model": answers.WorstAnswer}})
-    @needs("read")
+    @needs("read", by_first=True)
     async def worst() -> Response:
         """Return the queries that find wrong items first, and the labels that are confused."""
         return json_answer({**library.envelope(library.first), **await worst_plain(library)})
@@ -287,7 +290,7 @@ def _add_operations(app: FastAPI, library: Library) -> None:
         """Report whether requests are answered; a server that stops, or whose writes fail, is not ready."""
         if library.stopping:
             raise stopping()
-        if trouble := library.first.trouble:
+        if trouble := library.trouble:
             raise Problem(503, f"Writes fail: {trouble}. Searches are answered.", {"Retry-After": "5"})
         return {"status": "ready"}
 

@@ -88,15 +88,29 @@ class Limits:
 
 @dataclass(frozen=True)
 class Shared:
-    """What several processes of one server share: a folder of their own, and which of them this is; 0 is the first."""
+    """What several processes of one server share: a folder of their own, which of them this is, the key of names.
+
+    Number 0 is the one that may write.
+    """
 
     folder: Path
     number: int
+    key: bytes
 
     @property
     def socket(self) -> Path:
         """Where the first process takes changes from the others."""
         return self.folder / "changes.socket"
+
+    @property
+    def trouble(self) -> Path:
+        """Where the first process says why writes fail."""
+        return self.folder / "trouble"
+
+    @property
+    def rates(self) -> Path:
+        """Where they count requests together."""
+        return self.folder / "rates"
 
 
 @dataclass(frozen=True)
@@ -114,3 +128,8 @@ class ServeConfig:
     workers: int = 1
     shared: Shared | None = None
     limits: Limits = field(default_factory=Limits)
+
+    @property
+    def own_folder(self) -> Path:
+        """Where the server keeps what it needs beside the index."""
+        return self.folder / "serve"

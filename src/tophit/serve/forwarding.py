@@ -1,4 +1,7 @@
-"""A reader passes changes on to the process that may write, over a socket that only they can use."""
+"""A reader passes changes on to the process that may write, and asks it for what is made only once.
+
+They use a socket that only they can open.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -9,12 +12,12 @@ from tophit.serve.problems import Problem
 
 CLIENT_HEADER = "x-tophit-client"
 """Whom a reader asks for; believed only on the processes' own socket."""
-_KEPT_HEADERS = (b"content-type", b"retry-after", b"www-authenticate")
-_PASSED_HEADERS = (b"host", b"origin", b"authorization", b"content-type")
+_KEPT_HEADERS = (b"content-type", b"content-length", b"retry-after", b"www-authenticate")
+_PASSED_HEADERS = (b"host", b"origin", b"authorization", b"cookie", b"content-type")
 
 
 class Forward:
-    """An ASGI application that lets the first process answer, and calls ``done`` after each answer."""
+    """An ASGI application that lets the first process answer, and calls ``done`` after each change."""
 
     def __init__(self, path: Path, done: Callable[[], Awaitable[Any]]) -> None:
         self._path = path
@@ -45,7 +48,8 @@ class Forward:
                 503, "Whether this was written is unknown: the process that writes has ended; ask for the item."
             )
         status, headers = _read_head(head)
-        await self._done()
+        if scope["method"] not in ("GET", "HEAD"):
+            await self._done()
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 

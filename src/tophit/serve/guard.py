@@ -4,19 +4,21 @@ import asyncio
 import contextvars
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 
 from tophit.serve.config import Limits
 from tophit.serve.forwarding import CLIENT_HEADER
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, problem_of, stopping, too_busy
 from tophit.serve.rates import Rates
-from tophit.serve.security import Access, Need, Token, check_needs, need_of
+from tophit.serve.security import Access, Need, Token, check_needs, fixed_needs, need_of
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -24,6 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+_NOT_KEPT = (b"cache-control", b"no-store")
 _stages: contextvars.ContextVar[dict[str, float]] = contextvars.ContextVar("stages")
 
 
@@ -57,13 +60,16 @@ class Guard:
         headers: list[tuple[bytes, bytes]],
         identity: Callable[[], tuple[str, str]],
         forward: App | None = None,
+        rates: Rates | None = None,
     ) -> None:
         check_needs(app.routes)
+        self._needs = fixed_needs(app.routes)
+        self._direct = _direct_endpoints(app.routes)
         self._forward = forward
         self._app, self._limits, self._access, self._metrics = app, limits, access, metrics
         self._headers = headers
         self._identity = identity
-        self._rates = Rates()
+        self._rates = rates or Rates()
         self.working = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,7 +97,8 @@ class Guard:
     async def _answer(self, scope: Scope, receive: Receive, outgoing: "_Outgoing") -> None:
         headers = {key.decode("latin-1").lower(): value.decode("latin-1") for key, value in scope["headers"]}
         self._access.check_host(headers)
-        need = need_of(self._app.routes, scope["method"], scope["path"])
+        asked = (scope["method"], scope["path"])
+        need = self._needs.get(asked) or need_of(self._app.routes, *asked)
         token = self._admit(need, scope, headers)
         if token is not None or self._access.reading_is_open:  # who may not read does not learn what is served
             outgoing.identity = self._identity
@@ -104,8 +111,14 @@ class Guard:
         counted = _counted(receive, headers, self._limits, place.take)
         try:
             async with asyncio.timeout(self._limits.request_seconds):
-                app = self._forward if self._forward is not None and need.scope == "admin" else self._app
-                await app(scope, counted, outgoing)
+                if self._forward is not None and (need.scope == "admin" or need.by_first):
+                    await self._forward(scope, counted, outgoing)
+                elif (direct := self._direct.get(asked)) is not None:
+                    scope.update(app=self._app, route=direct)
+                    response = await direct.endpoint(Request(scope, counted))
+                    await response(scope, counted, outgoing)
+                else:
+                    await self._app(scope, counted, outgoing)
         except TimeoutError:
             raise Problem(
                 503, f"This took longer than {self._limits.request_seconds:g} seconds.", {"Retry-After": "5"}
@@ -119,8 +132,8 @@ class Guard:
         token = None
         try:
             token = self._access.check(need.scope, headers)
-        finally:  # those who guess tokens are counted too
-            if need.scope != "public":
+        finally:  # those who guess tokens are counted too; what another process passes on has been counted there
+            if need.scope != "public" and scope.get("client"):
                 rate = token.rate if token is not None and token.rate is not None else self._limits.rate
                 self._rates.take(token.name if token is not None else f"address {client}", rate)
         scope["tophit_caller"] = Caller(token.name if token is not None else "anyone", client)
@@ -138,6 +151,20 @@ class Caller:
 def caller_of(request: Request) -> Caller:
     """Return who makes a request."""
     return request.scope["tophit_caller"]
+
+
+def _direct_endpoints(routes: Iterable[Any]) -> dict[tuple[str, str], Any]:
+    """Return the routes that read their body themselves, by method and path.
+
+    The framework has nothing to do for them: its way to them and back takes longer than a search.
+    """
+    return {
+        (method, route.path): route
+        for route in routes
+        if isinstance(route, APIRoute) and list(signature(route.endpoint).parameters) == ["request"]
+        for method in route.methods or ()
+        if method != "GET"
+    }
 
 
 class _Place:
@@ -201,14 +228,9 @@ class _Outgoing:
             model, version = self.identity() if self.identity is not None else ("", "")
             names = [(b"x-tophit-model", model.encode()), (b"x-tophit-index", version.encode())] if model else []
             times = ", ".join(f"{name};dur={1000 * seconds:.2f}" for name, seconds in self._spent.items())
-            own = {key for key, _ in message.get("headers", ())}
-            message["headers"] = [
-                *message.get("headers", ()),
-                *self._headers,
-                *names,
-                (b"server-timing", times.encode()),
-                *(() if b"cache-control" in own else ((b"cache-control", b"no-store"),)),
-            ]
+            own = message.get("headers", ())
+            kept = () if any(key == b"cache-control" for key, _ in own) else (_NOT_KEPT,)
+            message["headers"] = [*own, *self._headers, *names, (b"server-timing", times.encode()), *kept]
         else:
             self.complete = not message.get("more_body", False)
         await self._send(message)
@@ -221,9 +243,8 @@ def _counted(receive: Receive, headers: dict[str, str], limits: Limits, arrived_
     stated = headers.get("content-length", "0")
     if not stated.isdecimal():
         raise Problem(400, "Content-Length is not a number.")
-    too_large = Problem(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})
     if int(stated) > most:
-        raise too_large
+        raise _too_large(most)
     arrived = 0
 
     async def counted() -> Message:
@@ -231,9 +252,13 @@ def _counted(receive: Receive, headers: dict[str, str], limits: Limits, arrived_
         message = await receive()
         arrived += len(message.get("body", b""))
         if arrived > most:
-            raise too_large
+            raise _too_large(most)
         if not message.get("more_body", False):
             arrived_all()
         return message
 
     return counted
+
+
+def _too_large(most: int) -> Problem:
+    return Problem(413, f"The body is larger than {most:,} bytes.", {"Connection": "close"})

@@ -1,6 +1,7 @@
 """What a server answers from: a model and its index, perhaps a second one of each, and their pictures."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
@@ -16,18 +17,21 @@ from tophit.search.versions import read_versions
 from tophit.serve.audit import AuditLog
 from tophit.serve.config import ServeConfig
 from tophit.serve.decode_pool import DecodePool
+from tophit.serve.following import Announcer, Follower
 from tophit.serve.guard import Caller, stages
 from tophit.serve.index_views import MOST_FIELDS, EmbeddingMap, Survey, Worst, find_worst, gently, make_map, survey
 from tophit.serve.item_names import ItemNames
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, log, stopping, too_busy
 from tophit.serve.requests import RESERVED
+from tophit.serve.security import kept_key
 from tophit.serve.served_model import ServedModel, in_daemon
-from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, kept_key, seal, unseal
+from tophit.serve.served_pictures import SharedUploads, Thumbnails, Uploads, seal, unseal
 from tophit.serve.shared_metrics import added_up, publish
 
-_OWN_FOLDER = "serve"
 _REFRESH_SECONDS = 2.0
+_REMOTE_TURNS = 15
+"""A remote engine counts its items only so often: that may take it long."""
 _REMAKE_SECONDS = 60.0
 _BATCH = 256
 
@@ -58,8 +62,8 @@ class Library:
         except BaseException:
             self._close_models()
             raise
-        self.own_folder = config.folder / _OWN_FOLDER
-        self.key = kept_key(self.own_folder / "key")
+        self.own_folder = config.own_folder
+        self.key = config.shared.key if config.shared is not None else kept_key(self.own_folder / "key")
         least = max(model.catalogue.embedder.preprocessing.least_side for model in self.models)
         self.pool = DecodePool(self.limits, least)
         shared = config.shared
@@ -80,6 +84,7 @@ class Library:
         self._jobs: dict[str, asyncio.Task[Any]] = {}
         self._kept: dict[str, _Kept] = {}
         self._surveyed = ""
+        self._announcer = Announcer(shared.folder) if shared is not None and shared.number == 0 else None
 
     @property
     def models(self) -> list[ServedModel]:
@@ -98,8 +103,11 @@ class Library:
         """Learn what the index holds and start watching it."""
         await self._look()
         self._publish_metrics()
-        task = asyncio.create_task(self._watch())
-        self._tasks.add(task)
+        self._tasks.add(asyncio.create_task(self._watch()))
+        shared = self.config.shared
+        if shared is not None and shared.number:
+            follower = Follower(shared.folder, shared.number, self.first.refresh)
+            self._tasks.add(asyncio.create_task(follower.run()))
 
     async def close(self) -> None:
         """Stop watching, end the processes, finish the changes and close the indexes."""
@@ -110,6 +118,8 @@ class Library:
                 await task
         await asyncio.gather(*self._changes, return_exceptions=True)
         await self.pool.close()
+        if self._announcer is not None:
+            self._announcer.close()
         await asyncio.to_thread(self._close_models)
 
     def _close_models(self) -> None:
@@ -133,30 +143,34 @@ class Library:
 
     async def _watch(self) -> None:
         looked = time.monotonic()
-        while True:
+        for turn in itertools.count(1):
             await asyncio.sleep(_REFRESH_SECONDS)
             try:
                 for model in self.models:
-                    await model.refresh()
+                    if model.is_local or turn % _REMOTE_TURNS == 0:
+                        await model.refresh()
                 await self.first.recover()
                 self._publish_metrics()
+                self._publish_trouble()
                 if self.first.version != self._surveyed and time.monotonic() - looked > 10 * _REFRESH_SECONDS:
                     looked = time.monotonic()  # not for every write: a pass over a large index takes long
                     await self._look()
             except Exception:  # go on watching, whatever happened
                 log.exception("the index can't be surveyed")
 
-    async def items(self, model: ServedModel, ids: Sequence[str]) -> list[Item]:
+    async def items(self, names: Sequence[str]) -> list[Item]:
         """Return the items that a client names, or raise a Problem for one that is not in the index."""
-        possible = [self.names.possible(name) for name in ids]
-        found = iter(await model.call(model.index.get, [one for some in possible for one in some]))
-        chosen: list[Item] = []
-        for name, some in zip(ids, possible, strict=True):
-            item = next((each for each in [next(found) for _ in some] if each is not None), None)
+        found = await self.first.call(self.find_items, self.first, names)
+        for name, item in zip(names, found, strict=True):
             if item is None:
-                raise Problem(404, f"The index has no item '{name}'.")
-            chosen.append(item)
-        return chosen
+                raise no_item(name)
+        return [item for item in found if item is not None]
+
+    def find_items(self, model: ServedModel, names: Sequence[str]) -> list[Item | None]:
+        """Return the items that clients name, None for one that is not in the index; call it in a thread."""
+        possible = [self.names.possible(name) for name in names]
+        found = iter(model.index.get([one for some in possible for one in some]))
+        return [next((each for each in [next(found) for _ in some] if each is not None), None) for some in possible]
 
     async def inner_ids(self, names: Sequence[str]) -> list[str]:
         """Return the ids under which items are stored that a client names; a new one is stored under its name."""
@@ -186,6 +200,9 @@ class Library:
             outcome = f"failed: {error}"
             raise
         finally:
+            if self._announcer is not None:
+                self._announcer.announce()
+            self._publish_trouble()
             await self.first.call(self.audit.write, caller.name, caller.client, what, ids, outcome)
 
     def check_fields(self, named: Iterable[str]) -> None:
@@ -266,7 +283,27 @@ class Library:
         """Return the counts in Prometheus' text format; those of all processes where there are several."""
         if self.config.shared is None:
             return self.metrics.text(self.first.count)
+        self._publish_metrics()
         return added_up(self.config.shared.folder)
+
+    @property
+    def trouble(self) -> str:
+        """Why writes fail; nothing if they don't. The other processes learn it from the one that writes."""
+        shared = self.config.shared
+        if shared is None or shared.number == 0:
+            return self.first.trouble
+        with suppress(OSError):
+            return shared.trouble.read_text(encoding="utf-8")
+        return ""
+
+    def _publish_trouble(self) -> None:
+        shared, trouble = self.config.shared, self.first.trouble
+        if shared is not None and shared.number == 0:
+            with suppress(OSError):
+                if trouble:
+                    shared.trouble.write_text(trouble, encoding="utf-8")
+                else:
+                    shared.trouble.unlink(missing_ok=True)
 
     def _publish_metrics(self) -> None:
         if self.config.shared is not None:
@@ -281,11 +318,17 @@ class Library:
             "against": self.second.name if self.second else None,
             "run": self.run,
             "writable": self.config.writable,
+            "process": self.config.shared.number if self.config.shared is not None else 0,
             "calibration": _calibration_facts(self.first),
             "words": self.first.catalogue.embedder.takes_words,
             "fields": [facts.plain() for facts in self.survey.fields.values()],
             "limits": {name: getattr(self.limits, name) for name in ("k", "files", "body_bytes", "pixels", "side")},
         }
+
+
+def no_item(name: str) -> Problem:
+    """Return the answer to a client that names an item which is not in the index."""
+    return Problem(404, f"The index has no item '{name}'.")
 
 
 def _name(folder: Path) -> str:

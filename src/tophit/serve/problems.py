@@ -31,6 +31,11 @@ def stopping() -> Problem:
     return Problem(503, "The server is stopping.", _LATER)
 
 
+def missing_package(error: ImportError) -> TophitError:
+    """Return the error for a package that serving needs and that is not installed."""
+    return TophitError(f"Serving needs packages that are not installed ({error.name}): pip install 'tophit[serve]'")
+
+
 def is_full(error: BaseException | None) -> bool:
     """Return whether an error says that the disk, or the user's share of it, is full."""
     if isinstance(error, OSError):

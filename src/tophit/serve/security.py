@@ -4,7 +4,9 @@ import base64
 import hashlib
 import hmac
 import ipaddress
+import os
 import re
+import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
@@ -16,6 +18,7 @@ from tophit.serve.problems import Problem
 
 COOKIE = "tophit_token"
 _LEAST_BYTES = 32
+_KEY_BYTES = 32
 _SCOPES = ("read", "admin")
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _DECLARED = "tophit_need"
@@ -25,18 +28,24 @@ Endpoint = TypeVar("Endpoint")
 
 @dataclass(frozen=True)
 class Need:
-    """What a route needs: a scope; whether it is light, so that it is answered by a busy server too."""
+    """What a route needs: a scope; whether it is light, so that it is answered by a busy server too.
+
+    ``by_first``: of several processes, the first answers, such as with what should be made only once.
+    """
 
     scope: Scope = "read"
     light: bool = False
     changes_nothing: bool = False
+    by_first: bool = False
 
 
-def needs(scope: Scope, *, light: bool = False, changes_nothing: bool = False) -> Callable[[Endpoint], Endpoint]:
+def needs(
+    scope: Scope, *, light: bool = False, changes_nothing: bool = False, by_first: bool = False
+) -> Callable[[Endpoint], Endpoint]:
     """Declare what an endpoint needs; every route must. Anything but GET needs ``admin``, unless it changes nothing."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
-        setattr(endpoint, _DECLARED, Need(scope, light or scope == "public", changes_nothing))
+        setattr(endpoint, _DECLARED, Need(scope, light or scope == "public", changes_nothing, by_first))
         return endpoint
 
     return declare
@@ -63,6 +72,14 @@ def need_of(routes: Sequence[Any], method: str, path: str) -> Need:
     fitting = [route for route in found if method in (getattr(route, "methods", None) or {method})]
     declared = [_declared(route) or Need("admin") for route in fitting[:1] or found]
     return max(declared, key=lambda need: ("public", "read", "admin").index(need.scope), default=Need())
+
+
+def fixed_needs(routes: Sequence[Any]) -> dict[tuple[str, str], Need]:
+    """Return what requests need whose path has no parameter, by method and path: most need not be looked for."""
+    paths = [route.path for route in routes if "{" not in route.path and getattr(route, "methods", None)]
+    return {
+        (method, path): need_of(routes, method, path) for path in paths for method in ("GET", "HEAD", "POST", "DELETE")
+    }
 
 
 def _declared(route: Any) -> Need | None:
@@ -203,6 +220,21 @@ def cookie_token(text: str) -> str:
     except Exception:  # a malformed cookie is no cookie
         return ""
     return found.value if found else ""
+
+
+def kept_key(path: Path) -> bytes:
+    """Return the key in a file, which is created if missing; if it can't be written, a key for this process only."""
+    try:
+        if path.is_file() and len(key := path.read_bytes()) == _KEY_BYTES:
+            return key
+        key = secrets.token_bytes(_KEY_BYTES)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(key)
+        return key
+    except OSError:
+        return secrets.token_bytes(_KEY_BYTES)
 
 
 def security_headers(scripts: Collection[str]) -> list[tuple[bytes, bytes]]:

@@ -20,10 +20,15 @@ from tophit.search.prepare import unit_vectors
 from tophit.search.versions import read_versions
 from tophit.serve.batching import Batcher, embedding_function
 from tophit.serve.config import Limits
+from tophit.serve.joining import Joiner
 from tophit.serve.metrics import Metrics
 from tophit.serve.problems import Problem, is_full
 
 _THREADS = 4
+SMALL_SEARCH = 500
+"""Results of searches that are answered together. Larger ones wait for each other, so that small ones need not wait for
+them, nor memory hold many.
+"""
 VIEW_THREAD = "view"
 _ROOM_BYTES = 1_000_000
 Result = TypeVar("Result")
@@ -51,7 +56,11 @@ class ServedModel:
             metrics.forward_pass,
         )
         self._threads = ThreadPoolExecutor(_THREADS, "search")
+        self.joiner = Joiner(self._threads, SMALL_SEARCH, metrics.joined_searches)
         self.version, self.count, self.trouble = "", 0, ""
+        self._changes = 0
+        self.is_local = isinstance(self.index.backend, SelfChecking)
+        """Whether its backend counts changes, and a reader must be told to look at them."""
         self._read_facts()
         self._seen = self._signature()
 
@@ -85,6 +94,7 @@ class ServedModel:
             self.failed(error)
             raise
         self.trouble = ""
+        self._changes += 1
         await self.call(self._read_facts)
         return done
 
@@ -108,8 +118,15 @@ class ServedModel:
         return unit_vectors(vectors, self.index.dim)
 
     async def refresh(self) -> bool:
-        """Show what another process wrote to the index; return whether there was anything."""
-        if self.writable or not isinstance(self.index.backend, SelfChecking):
+        """Show what another process wrote to the index; return whether there was anything.
+
+        What a backend behind an address finds is always up to date; only the number of items is to be learned.
+        """
+        if not self.is_local:
+            before = self.version
+            await self.call(self._read_facts)
+            return self.version != before
+        if self.writable:
             return False
         seen = await self.call(self._signature)
         if seen == self._seen:
@@ -146,11 +163,12 @@ class ServedModel:
     def _read_facts(self) -> None:
         """Learn the number of items, and the version: the catalogue's and the marks of a backend that counts changes.
 
-        They are kept, so that nobody waits for the index to be told them.
+        Of another backend, the number of items and of our own changes. They are kept, so that nobody waits for the
+        index to be told them.
         """
         backend = self.index.backend
-        marks = backend.mark() if isinstance(backend, SelfChecking) else ()
         self.count = len(self.index)
+        marks = backend.mark() if isinstance(backend, SelfChecking) else (self.count, self._changes)
         self.version = ".".join([self._version_name or "v0", *map(str, marks)])
 
 

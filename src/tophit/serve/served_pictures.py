@@ -8,7 +8,6 @@ import asyncio
 import base64
 import functools
 import math
-import os
 import re
 import secrets
 from collections import OrderedDict
@@ -31,13 +30,14 @@ SIZES = (160, 320, 1024)
 _CACHE_BYTES = 64_000_000
 _MOST_FILE_BYTES = 200_000_000
 _FILES_AT_ONCE = 4
-_KEY_BYTES = 32
 _MOST_NAME = 4096
+_SEALED_NAMES = 32_768
 _cipher = functools.lru_cache(maxsize=4)(AESSIV)
 
 
+@functools.lru_cache(maxsize=_SEALED_NAMES)
 def seal(key: bytes, text: str) -> str:
-    """Return an id encrypted, for use in an address."""
+    """Return an id encrypted, for use in an address; those of items that are found often are kept."""
     return base64.urlsafe_b64encode(_cipher(key).encrypt(text.encode(), None)).rstrip(b"=").decode()
 
 
@@ -50,21 +50,6 @@ def unseal(key: bytes, name: str) -> str | None:
         return _cipher(key).decrypt(raw, None).decode()
     except (ValueError, InvalidTag):
         return None
-
-
-def kept_key(path: Path) -> bytes:
-    """Return the key in a file, which is created if missing; if it can't be written, a key for this process only."""
-    try:
-        if path.is_file() and len(key := path.read_bytes()) == _KEY_BYTES:
-            return key
-        key = secrets.token_bytes(_KEY_BYTES)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(key)
-        return key
-    except OSError:
-        return secrets.token_bytes(_KEY_BYTES)
 
 
 @dataclass(frozen=True)
@@ -83,7 +68,7 @@ class Uploads:
         self._most = most
         self._kept: OrderedDict[str, Upload] = OrderedDict()
 
-    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+    async def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
         """Keep a picture, and drop the least recently used one if there are too many."""
         upload = Upload(secrets.token_urlsafe(16), webp, vectors)
         self._kept[upload.name] = upload
@@ -106,16 +91,19 @@ class SharedUploads(Uploads):
         super().__init__(most)
         self._folder = folder
 
-    def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
+    async def keep(self, webp: bytes, vectors: dict[str, np.ndarray]) -> Upload:
         """Keep a picture, and drop the oldest one if there are too many."""
         upload = Upload(secrets.token_urlsafe(16), webp, vectors)
+        await asyncio.to_thread(self._write, upload)
+        return upload
+
+    def _write(self, upload: Upload) -> None:
         with replace_file(self._folder / f"{upload.name}.npz") as temporary:
-            arrays: dict[str, Any] = {f"of {model}": vector for model, vector in vectors.items()}
-            np.savez(temporary, webp=np.frombuffer(webp, np.uint8), **arrays)
-        kept = sorted(self._folder.glob("*.npz"), key=lambda path: path.stat().st_mtime_ns)
+            arrays: dict[str, Any] = {f"of {model}": vector for model, vector in upload.vectors.items()}
+            np.savez(temporary, webp=np.frombuffer(upload.webp, np.uint8), **arrays)
+        kept = sorted(self._folder.glob("*.npz"), key=_age)
         for path in kept[: -self._most]:
             path.unlink(missing_ok=True)
-        return upload
 
     def get(self, name: str) -> Upload:
         """Return a picture that is still kept."""
@@ -125,6 +113,13 @@ class SharedUploads(Uploads):
         with np.load(path) as kept:
             vectors = {key.removeprefix("of "): kept[key] for key in kept.files if key != "webp"}
             return Upload(name, kept["webp"].tobytes(), vectors)
+
+
+def _age(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # another process has removed it
+        return 0
 
 
 class Thumbnails:

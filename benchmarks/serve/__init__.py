@@ -1,0 +1,1 @@
+"""What HTTP adds to a search, and how a server bears a long load."""
