@@ -154,7 +154,7 @@ def waiting(rows: list[ImageRow], console: Console, workers: int, steps: int) ->
 
 
 def pipeline(rows: list[ImageRow], console: Console, rounds: int) -> None:
-    """Compare the network alone, on images in memory, with all of ``encode``, and with reading first, then computing."""
+    """Compare the network alone, on images in memory, with ``encode``, and with reading, then computing."""
     torch.set_num_threads(os.cpu_count() or 1)
     embedder = build_embedder("efficientnet-lite0").eval()
     paths = [row.path for row in rows]
