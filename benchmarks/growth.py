@@ -170,7 +170,10 @@ def one(task: str, count: int) -> None:
 def exponent(found: dict[int, tuple[float, float]]) -> float | None:
     """Return the slope of the logarithms of seconds over those of sizes; None with fewer than two to fit."""
     points = [(math.log(count), math.log(taken)) for count, (taken, _) in found.items() if taken >= LEAST_SECONDS]
-    return None if len(points) < 2 else float(np.polyfit(*zip(*points, strict=True), 1)[0])
+    if len(points) < 2:
+        return None
+    sizes, seconds = np.asarray(points).T
+    return float(np.polyfit(sizes, seconds, 1)[0])
 
 
 def main() -> None:

@@ -53,11 +53,12 @@ def _whole_numbers(vectors: torch.Tensor, fold: int) -> torch.Tensor:
 
 def _faster_product(whole: torch.Tensor, step: int) -> Callable[[slice], torch.Tensor]:
     """Return the faster way to multiply some rows with all: as bytes, or the same numbers as float32."""
+    multiply = torch._int_mm  # pyright: ignore[reportPrivateImportUsage]  # the only product of bytes that torch has
     small, floats = whole[: 16 * step], whole[: 16 * step].float()
     some = slice(0, step)
-    ways = {"bytes": lambda: torch._int_mm(small[some], small.T), "floats": lambda: floats[some] @ floats.T}
+    ways = {"bytes": lambda: multiply(small[some], small.T), "floats": lambda: floats[some] @ floats.T}
     if min(ways, key=lambda name: _least_seconds(ways[name])) == "bytes":
-        return lambda part: torch._int_mm(whole[part], whole.T)
+        return lambda part: multiply(whole[part], whole.T)
     floats = whole.float()
     return lambda part: floats[part] @ floats.T
 
