@@ -1,4 +1,5 @@
-"""Reading images: photos per second on one core, compared with plain Pillow; and how long training waits for them.
+"""Reading images: photos per second on one core, compared with plain Pillow; how long training waits for them; and
+what share of the network's own speed is left when images are read meanwhile, as ``encode``, ``embed`` and ``index`` do.
 
 The photos are synthetic: 500x375 pixels of texture at many scales, JPEGs of about 60 kB. Times are of one thread.
 """
@@ -8,8 +9,6 @@ import os
 import tempfile
 import time
 from pathlib import Path
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from tophit.images.preprocessing import Preprocessing
 from tophit.images.views import Augmentation
 from tophit.losses import ProxyAnchorLoss
 from tophit.models import build_embedder
+from tophit.models.runtimes import Runtime, build_runtime, runtimes_at_hand
 
 VIEW = Preprocessing(size=224, crop=0.875, mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 MEAN, STD = np.asarray(VIEW.mean, np.float32), np.asarray(VIEW.std, np.float32)
@@ -153,12 +153,47 @@ def waiting(rows: list[ImageRow], console: Console, workers: int, steps: int) ->
     )
 
 
+def pipeline(rows: list[ImageRow], console: Console, rounds: int) -> None:
+    """Compare the network alone, on images in memory, with ``encode``, and with reading, then computing."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    embedder = build_embedder("efficientnet-lite0").eval()
+    paths = [row.path for row in rows]
+    batches = [list(range(i, min(i + BATCH, len(rows)))) for i in range(0, len(rows), BATCH)]
+    loader = ImageLoader(ImageDataset(rows, embedder.preprocessing))
+    read = [batch.images.numpy() for batch in loader.read(batches)]
+    console.print(f"{len(rows)} photos, EfficientNet-Lite0 at 224, batches of {BATCH}, {os.cpu_count()} cores:")
+    table = Table("runtime", "clock", "network alone, images/s", "encode, images/s", "share", "in turn, share")
+    for name in runtimes_at_hand()[:2]:  # the fastest of most machines come first
+        runtime = build_runtime(name, embedder)
+
+        def alone(runtime: Runtime = runtime) -> None:
+            for images in read:
+                embedder.embed_arrays(runtime.compute(images))
+
+        def in_turn(runtime: Runtime = runtime) -> None:
+            for batch in loader.read(batches):
+                embedder.embed_arrays(runtime.compute(batch.images.numpy()))
+
+        contenders = {
+            "alone": alone,
+            "encode": lambda runtime=runtime: embedder.encode(paths, BATCH, runtime=runtime),
+            "turn": in_turn,
+        }
+        for clock in (time.perf_counter, time.process_time):
+            seconds = side_by_side(contenders, rounds, clock)
+            rates = [f"{len(rows) / seconds[key]:.0f}" for key in ("alone", "encode")]
+            shares = [f"{seconds['alone'] / seconds[key]:.2f}" for key in ("encode", "turn")]
+            table.add_row(name, "elapsed" if clock is time.perf_counter else "processor", *rates, *shares)
+    console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--only", choices=["pipeline"], help="leave out the other parts")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     console = Console()
@@ -166,9 +201,11 @@ def main() -> None:
         rows = write_photos(Path(folder), chosen.photos)
         kilobytes = sum(row.path.stat().st_size for row in rows) / len(rows) / 1000
         console.print(f"{len(rows)} photos of 500x375 pixels, {kilobytes:.0f} kB each, on one thread:")
-        speed(rows, console, chosen.rounds)
-        if chosen.steps:
+        if not chosen.only:
+            speed(rows, console, chosen.rounds)
+        if chosen.steps and not chosen.only:
             waiting(rows, console, chosen.workers, chosen.steps)
+        pipeline(rows, console, chosen.rounds)
 
 
 if __name__ == "__main__":

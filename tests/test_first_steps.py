@@ -132,28 +132,53 @@ def test_a_manifest_is_not_overwritten_unless_asked(tophit: Run, pictures: Path,
     assert table.read_text().startswith("path,label,split")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["train", "head", "--data", "x", "--run", "y", "--set", "embedder.backbone=resnet"],
-        ["train", "head", "--data", "nothing", "--run", "y"],
-        ["train", "head", "--data", "x", "--run", "y", "--set", "loss=profs"],
-        ["index", "nothing", "--run", "small", "--out", "y"],
-        ["embed", "nothing", "--run", "small", "--out", "y"],
-    ],
-)
-def test_simple_mistakes_are_told_without_waiting_for_torch(words: list[str], tmp_path: Path) -> None:
+MISTAKES = [
+    "train head --data x --run y --set embedder.backbone=resnet",
+    "train head --data nothing --run y",
+    "train head --data x --run y --set loss=profs",
+    "index nothing --run small --out y",
+    "embed nothing --run small --out y",
+    "evaluate nothing --data .",
+    "evaluate small --data nothing",
+    "evaluate small --data . --against nothing",
+    "report nothing",
+    "compare",
+    "compare nothing.yaml --out y",
+    "compare nothing --worker",
+    "compare --preset nothing --data . --out y",
+    "compare --preset quick --data nothing --out y",
+    "export nothing --out y.onnx",
+    "export small --out y.txt",
+]
+
+
+def test_simple_mistakes_are_told_without_waiting_for_torch(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from tophit.cli import app\n"
         "from tophit.errors import UsageError\n"
-        f"try: app({words!r})\n"
-        "except UsageError as error: print(error)\n"
+        f"for words in {MISTAKES!r}:\n"
+        "    try: app(words.split())\n"
+        "    except UsageError as error: print(error)\n"
+        "    else: raise AssertionError(f'{words}: nothing was told')\n"
+        "    assert 'torch' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not list(tmp_path.iterdir())  # nothing was begun
+
+
+def test_a_recipe_is_explained_without_waiting_for_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from tophit.cli import app\n"
+        "try: app(['train', 'head', '--explain', '--set', 'schedule.epochs=7'])\n"
+        "except SystemExit: pass\n"
         "assert 'torch' not in sys.modules\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert "schedule.epochs = 7" in done.stdout
 
 
 def test_the_list_of_runs_names_their_data(tophit: Run, pictures: Path, tmp_path: Path) -> None:

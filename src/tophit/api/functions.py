@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tophit.advice import Advice
     from tophit.comparing.summary import Comparison
     from tophit.recipe import Recipe
-    from tophit.reporting.make import Written
+    from tophit.reporting.written import Written
     from tophit.training import TrainingResult
     from tophit.training.full_evaluation import FullEvaluation
 
@@ -97,9 +97,13 @@ def evaluate(
     """
     from tophit.data.folders import part_of
     from tophit.files import check_folder
+    from tophit.models.named import check_model
 
     if out is not None:
         check_folder(out, "out")
+    for each in (model, against):
+        if isinstance(each, str | Path):
+            check_model(each)  # before torch, whose import takes long
     name = model_name(model)
     from tophit.training.run import advantage_of, recipe_of_run
     from tophit.training.run_data import data_to_test
@@ -206,20 +210,21 @@ def report(
     folder, view = Path(model_name(run)), view_of(progress)
     page, drawn = (None if each is None else Path(each) for each in (out, figures))
     from tophit.comparing.store import is_comparison
-    from tophit.training.run import Run
+    from tophit.reporting.written import Written
 
-    compares = is_comparison(folder)
-    if not compares:
-        Run.open(folder)  # before torch, whose import takes long
-    from tophit.comparing.comparison import compare_report
-    from tophit.reporting.make import Written, make_report
+    if is_comparison(folder):
+        from tophit.comparing.comparison import compare_report
 
-    if compares:
         if against is not None or data is not None:
             raise UsageError(f"{folder} is a comparison: --against and --data are for the report of a run.")
         written, sentence = compare_report(folder, page, drawn, view)
         return Written(written, sentence, None, [] if drawn is None else sorted(drawn.iterdir()))
+    from tophit.reporting.request import check_request
+
     other = None if against is None else model_name(against)
+    check_request(folder, other, None if data is None else str(data), page, drawn)  # before torch
+    from tophit.reporting.make import make_report
+
     return make_report(folder, other, None if data is None else str(data), page, drawn, view=view)
 
 

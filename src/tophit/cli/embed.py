@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,6 +33,9 @@ def embed(
         int, typer.Option("--part", min=1, help="Images per part; an interruption loses at most one.")
     ] = 2048,
     workers: Annotated[int, typer.Option("--workers", min=0, help="Processes that read images.")] = 0,
+    ray: Annotated[
+        int, typer.Option("--ray", min=0, help="Processes of a Ray cluster (RAY_ADDRESS, or this machine) that share.")
+    ] = 0,
     verbose: Verbose = False,
 ) -> None:
     """Write the vectors of images as Parquet parts; run the same command again to continue after a stop."""
@@ -52,20 +55,29 @@ def embed(
     if part.left_out:
         view.note(part.left_out)
     start = time.monotonic()
-    found = embed_to_folder(
-        load(run).to(choose_device(device)),
-        part.rows,
-        out,
-        model=run,
-        runtime=runtime,
-        precision=precision,
-        batch=batch,
-        workers=workers,
-        rows_a_part=rows_a_part,
-        rank=int(os.environ.get("RANK", "0")),
-        world=int(os.environ.get("WORLD_SIZE", "1")),
-        progress=view.track("Embedding"),
-    )
+    settings: dict[str, Any] = {
+        "runtime": runtime,
+        "precision": precision,
+        "batch": batch,
+        "rows_a_part": rows_a_part,
+    }
+    if ray:
+        from tophit.embedding.on_ray import embed_on_ray
+
+        place = str(choose_device(device))
+        found = embed_on_ray(run, part.rows, out, processes=ray, device=place, **settings)
+    else:
+        found = embed_to_folder(
+            load(run).to(choose_device(device)),
+            part.rows,
+            out,
+            model=run,
+            **settings,
+            workers=workers,
+            rank=int(os.environ.get("RANK", "0")),
+            world=int(os.environ.get("WORLD_SIZE", "1")),
+            progress=view.track("Embedding"),
+        )
     for row, reason in found.bad.items():
         view.note(f"Skipped row {part.number(row)}: {reason}")
     rest = "" if found.complete else " Other processes are still working."

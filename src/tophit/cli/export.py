@@ -16,6 +16,10 @@ def export(
     verbose: Verbose = False,
 ) -> None:
     """Export a model to ONNX (images to unit vectors) and, if onnxruntime is installed, check it against torch."""
+    from tophit.models.named import check_model, check_onnx_file
+
+    check_model(model)  # these before torch, whose import takes long
+    check_onnx_file(out)
     from tophit.models import load
     from tophit.models.exported import TOLERANCE, export_embedder
 

@@ -11,9 +11,8 @@ from tophit.comparing.outputs import to_csv, to_markdown
 from tophit.comparing.plan import Plan, make_plan, preset_fields, read_plan, recipe_of
 from tophit.comparing.store import Store
 from tophit.comparing.summary import Comparison, summarise
-from tophit.comparing.untrained import measure_untrained
 from tophit.comparing.workers import run_workers
-from tophit.data.folders import whole_path
+from tophit.data.folders import check_data, whole_path
 from tophit.errors import UsageError
 from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
 from tophit.files import write_json, write_text
@@ -52,6 +51,8 @@ def open_comparison(
         if preset is not None and data is None:
             raise UsageError("A preset names no data: add --data PATH, or --data icons.")
     made = make_plan(merged(fields, changes), where)
+    if not store.plan_path.is_file():
+        check_data(made.data["manifest"])  # of one that was begun, finished runs can do without
     store.begin(made.model_copy(update={"data": {**made.data, "manifest": whole_path(made.data["manifest"])}}))
     return store
 
@@ -77,6 +78,8 @@ def run_comparison(
         store.forget_failures(plan)
     if train:
         run_workers(plan, store, workers or os.cpu_count() or 1, storage, view or View())
+        from tophit.comparing.untrained import measure_untrained  # here, because it imports torch
+
         measure_untrained(plan, store, view or View())
     found = summarise(plan, store)
     keep_winner(plan, store, found)

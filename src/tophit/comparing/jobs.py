@@ -18,7 +18,7 @@ from tophit.comparing.tuning import Trial, best_settings, make_search, read_tria
 from tophit.errors import Interrupted
 from tophit.progress import View
 from tophit.recipe import Recipe
-from tophit.training import Run, resume, train
+from tophit.training.run import Run
 
 _BESIDE_A_PAPER = ("test_sets", "paper", "paper_left_out")  # parts of a run's result that a paper's table needs
 
@@ -147,11 +147,13 @@ def _trial_paths(name: str, plan: Plan, store: Store) -> list[Path]:
 
 def _train(recipe: Recipe, work: Path, view: View) -> dict[str, Any]:
     """Train in a work folder, or continue there exactly where a stopped process was."""
+    from tophit import training  # here, because it imports torch
+
     if Run(work).checkpoint_path.is_file():
-        return resume(work, view)
+        return training.resume(work, view)
     shutil.rmtree(work, ignore_errors=True)
     work.parent.mkdir(parents=True, exist_ok=True)
-    return train(recipe, work, view)
+    return training.train(recipe, work, view)
 
 
 class _Pruned(Exception):

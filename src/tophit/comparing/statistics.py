@@ -52,13 +52,15 @@ def class_table(values: Sequence[np.ndarray], labels: np.ndarray) -> ClassTable:
 
     Queries that are NaN, which have nothing to find, are left out; they must be the same for every seed.
     """
-    table = np.stack([np.asarray(each, np.float64) for each in values])
-    counted = ~np.isnan(table[0])
-    if (np.isnan(table) == counted).any():
-        raise ValueError("the same queries must have a value for every seed")
+    counted = ~np.isnan(np.asarray(values[0], np.float64))
     _, classes = np.unique(np.asarray(labels)[counted], return_inverse=True)
-    sums = np.stack([np.bincount(classes, weights=row) for row in table[:, counted]])
-    return ClassTable(sums, np.bincount(classes).astype(np.float64))
+    sums = []
+    for each in values:  # one seed at a time: all of them together would not fit into the processor's cache
+        row = np.asarray(each, np.float64)
+        if (np.isnan(row) == counted).any():
+            raise ValueError("the same queries must have a value for every seed")
+        sums.append(np.bincount(classes, weights=row[counted]))
+    return ClassTable(np.stack(sums), np.bincount(classes).astype(np.float64))
 
 
 def estimate(table: ClassTable, level: float = 0.95) -> Estimate:

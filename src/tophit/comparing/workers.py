@@ -26,11 +26,11 @@ def work(folder: str | Path, storage: str | None = None, parent: int | None = No
 
     With ``parent`` it also ends, between jobs, when that process is no longer its parent because it was killed.
     """
+    store = Store(Path(folder))
+    plan = store.plan()
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    store = Store(Path(folder))
-    plan = store.plan()
     place = storage or default_storage(store)
     jobs = list(jobs_of(plan))
     _tidy(jobs, plan, store)

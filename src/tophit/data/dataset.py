@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from tophit.data.ahead import ahead
 from tophit.errors import TophitError
 from tophit.images.decode import BadImage, Box, ImageInput, read_image
 from tophit.images.decoded import DecodedCache
@@ -206,7 +207,10 @@ def explained(error: Exception) -> Exception:
 
 
 class ImageBatches:
-    """Given batches of a data set, read once; ``len`` is their number, and the workers stop after the last."""
+    """Given batches of a data set, read once; ``len`` is their number, and the workers stop after the last.
+
+    Without workers, a thread reads the next batches while the caller uses one: decoding needs no interpreter lock.
+    """
 
     def __init__(self, dataset: ImageDataset, batches: Sequence[Sequence[int]], workers: int = 0) -> None:
         self.loader = ImageLoader(dataset, workers)
@@ -216,7 +220,8 @@ class ImageBatches:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        yield from self.loader.read(self.batches)
+        batches = self.loader.read(self.batches)
+        yield from batches if self.loader.loader or len(self.batches) < 2 else ahead(batches)
         self.loader.close()
 
 

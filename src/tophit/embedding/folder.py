@@ -31,7 +31,7 @@ from tophit.models.embedder import Embedder
 from tophit.models.runtimes import Runtime, build_runtime, choose_runtime, features_of
 from tophit.progress import Progress
 
-_ROWS_A_PART = 2048
+ROWS_A_PART = 2048
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def embed_to_folder(
     precision: str = "fp32",
     batch: int = 64,
     workers: int = 0,
-    rows_a_part: int = _ROWS_A_PART,
+    rows_a_part: int = ROWS_A_PART,
     rank: int = 0,
     world: int = 1,
     progress: Progress | None = None,
@@ -64,17 +64,32 @@ def embed_to_folder(
     It is an error if the folder was begun with other images, another embedder or other settings.
     """
     folder = Path(folder)
-    runner, plan = _begin(embedder, rows, folder, model, runtime, precision, batch, rows_a_part, world)
-    blocks = range(0, len(rows), rows_a_part)
-    paths = [part_path(folder, b % world, b // world) for b in range(len(blocks))]
-    mine = [b for b in range(rank, len(blocks), world) if not paths[b].is_file()]
-    todo = [(b, range(blocks[b], min(len(rows), blocks[b] + rows_a_part))) for b in mine]
-    for block, vectors, good, bad in _embed(embedder, runner, rows, todo, batch, workers, progress):
-        write_part(paths[block], [rows[i] for i in good], vectors, bad)
-    return _finish(folder, plan, paths, runner.name)
+    runner, plan = begin(embedder, rows, folder, model, runtime, precision, batch, rows_a_part, world)
+    parts = planned_parts(folder, len(rows), rows_a_part, world)
+    todo = [(path, some) for path, some in parts[rank::world] if not path.is_file()]
+    for path, vectors, good, bad in _embed(embedder, runner, rows, todo, batch, workers, progress):
+        write_part(path, [rows[i] for i in good], vectors, bad)
+    return finish(folder, plan, [path for path, _ in parts], runner.name)
 
 
-def _begin(
+def planned_parts(folder: Path, count: int, rows_a_part: int, world: int) -> list[tuple[Path, range]]:
+    """Return the path of every part and the numbers of its rows."""
+    starts = range(0, count, rows_a_part)
+    return [
+        (part_path(folder, number % world, number // world), range(start, min(count, start + rows_a_part)))
+        for number, start in enumerate(starts)
+    ]
+
+
+def write_vectors(
+    embedder: Embedder, runtime: Runtime, rows: Sequence[ImageRow], first: int, path: Path, batch: int
+) -> None:
+    """Write one part: the vectors of ``rows``, of which the first is row number ``first`` of the whole list."""
+    for _, vectors, good, bad in _embed(embedder, runtime, rows, [(path, range(len(rows)))], batch, 0, None):
+        write_part(path, [rows[i] for i in good], vectors, {first + i: reason for i, reason in bad.items()})
+
+
+def begin(
     embedder: Embedder,
     rows: Sequence[ImageRow],
     folder: Path,
@@ -85,7 +100,7 @@ def _begin(
     rows_a_part: int,
     world: int,
 ) -> tuple[Runtime, dict[str, Any]]:
-    """Return the runtime and the description, from an earlier start if there was one."""
+    """Return the runtime and the description, from an earlier start if there was one; it is written if not."""
     path = folder / DESCRIPTION
     if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files; use an empty or new folder for the vectors.")
@@ -152,33 +167,34 @@ def _embed(
     embedder: Embedder,
     runtime: Runtime,
     rows: Sequence[ImageRow],
-    todo: Sequence[tuple[int, range]],
+    todo: Sequence[tuple[Path, range]],
     batch: int,
     workers: int,
     progress: Progress | None,
-) -> Iterator[tuple[int, np.ndarray, list[int], dict[int, str]]]:
-    """Yield each block's vectors, the rows they belong to, and the reasons for the rows without one.
+) -> Iterator[tuple[Path, np.ndarray, list[int], dict[int, str]]]:
+    """Yield each part's path, its vectors, the rows they belong to, and the reasons for the rows without one.
 
     Features that an earlier command kept are used; the others are computed.
     """
     kept = KeptFeatures(embedder, rows, [row for _, block in todo for row in block], runtime)
-    missing = {number: [row for row in block if row not in kept.numbers] for number, block in todo}
+    missing = {path: [row for row in block if row not in kept.numbers] for path, block in todo}
     batches = [some[i : i + batch] for some in missing.values() for i in range(0, len(some), batch)]
     computed = features_of(runtime, embedder, rows, batches, workers, progress)
-    for number, block in todo:
+    for path, block in todo:
         features = kept.read([row for row in block if row in kept.numbers])
         bad: dict[int, str] = {}
-        for _ in range(0, len(missing[number]), batch):
+        for _ in range(0, len(missing[path]), batch):
             one = next(computed)
             bad |= one.bad
             features |= dict(zip(one.rows, one.values, strict=True))
         good = sorted(features)
         values = np.stack([features[row] for row in good]) if good else np.empty((0, embedder.channels))
-        yield number, embedder.embed_arrays(values.astype(np.float32, copy=False)), good, bad
+        yield path, embedder.embed_arrays(values.astype(np.float32, copy=False)), good, bad
     next(computed, None)  # lets the progress bar finish
 
 
-def _finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: str) -> EmbeddedFolder:
+def finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: str) -> EmbeddedFolder:
+    """Return what the folder holds; the description says so if all parts are there."""
     there = set(part_files(folder)) & set(paths)
     summaries = [part_summary(path) for path in sorted(there)]
     count = sum(number for number, _ in summaries)

@@ -1,6 +1,5 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
-import fnmatch
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,8 +11,9 @@ from torch import nn
 
 from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
+from tophit.models.named import backbone_names
 from tophit.models.weights import PublishedFile, State, read_weights
-from tophit.registry import find, is_known, names, register
+from tophit.registry import find, register
 
 if TYPE_CHECKING:
     from tophit.models.text_tower import TextTower
@@ -102,16 +102,6 @@ def register_backbone(
         return register("backbone", name, spec=spec)(build)
 
     return add
-
-
-def backbone_names(pattern: str = "*") -> list[str]:
-    """Return the registered names that match a pattern such as ``efficientnet*``, without libraries."""
-    return sorted(name for name in fnmatch.filter(names("backbone"), pattern) if not name.endswith("/"))
-
-
-def is_backbone(name: str) -> bool:
-    """Return whether a name is registered or belongs to a library's model."""
-    return is_known("backbone", name)
 
 
 def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:

@@ -22,8 +22,10 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
-from tophit.models.backbones import Backbone, backbone_names, backbone_spec, build_backbone, is_backbone, renamed
+from tophit.models.backbones import Backbone, backbone_spec, build_backbone, renamed
 from tophit.models.description import check_network_free, check_size, read_description, without_hub
+from tophit.models.named import DESCRIPTION as _DESCRIPTION
+from tophit.models.named import embedder_folder
 from tophit.models.pooling import JOINT, as_map, build_pooling
 from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
 from tophit.models.text_tower import BACKBONES, TextTower, check_texts, copy_tower, is_tower, no_words
@@ -31,7 +33,7 @@ from tophit.models.text_tower import FOLDER as TEXT_FOLDER
 from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
-_WEIGHTS, _DESCRIPTION = "weights.safetensors", "embedder.json"
+_WEIGHTS = "weights.safetensors"
 _FORMAT = 1
 Trained = Literal["nothing", "head", "last", "all"]
 _ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # defaults if absent
@@ -320,22 +322,11 @@ def load(name: str | Path) -> Embedder:
         from tophit.models.hub import download_embedder
 
         name = download_embedder(str(name))
-    folder = Path(name)
-    for candidate in (folder, folder / "best", folder / "embedder"):
-        if (candidate / _DESCRIPTION).is_file():
-            return _load_folder(candidate)
-    if is_backbone(str(name)):
-        spec = backbone_spec(str(name))
-        return build_embedder(str(name), "pretrained" if spec.pretrained else "random", None, squash=None).eval()
-    if folder.is_dir():
-        raise TophitError(
-            f"{folder} holds no embedder: expected {_DESCRIPTION} in it or in {folder / 'best'} "
-            "(a run has one after its first evaluation)."
-        )
-    raise UsageError(
-        f"'{name}' is not the folder of a run or an embedder, nor a backbone; "
-        f"the backbones are {', '.join(backbone_names())}."
-    )
+    folder = embedder_folder(name)
+    if folder is not None:
+        return _load_folder(folder)
+    spec = backbone_spec(str(name))
+    return build_embedder(str(name), "pretrained" if spec.pretrained else "random", None, squash=None).eval()
 
 
 def saved_weights(folder: Path) -> set[str]:

@@ -12,9 +12,10 @@ import torch
 from PIL import Image
 
 from tophit.errors import TophitError, UsageError
-from tophit.files import check_folder, replace_file, write_json
+from tophit.files import replace_file, write_json
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.embedder import Embedder
+from tophit.models.named import check_onnx_file
 from tophit.models.onnx_export import export_onnx
 from tophit.models.runtimes import export_installed, onnx_installed
 
@@ -43,11 +44,9 @@ def export_embedder(embedder: Embedder, path: str | Path, model: str = "") -> Ex
     and leaves no file.
     """
     path = Path(path)
-    if path.suffix != ".onnx":
-        raise UsageError(f"The name of an exported model must end in .onnx, not '{path.name}'.")
+    check_onnx_file(path)
     if not export_installed():
         raise UsageError("The export needs packages that are not installed; install them: pip install 'tophit[onnx]'")
-    check_folder(path.parent, "--out")
     path.parent.mkdir(parents=True, exist_ok=True)
     difference, speeds = None, {}
     with replace_file(path) as temporary:

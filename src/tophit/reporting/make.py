@@ -1,10 +1,7 @@
 """``tophit report``: from a finished run to a page."""
 
-import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +29,8 @@ from tophit.reporting.measured import Measured, measure_models
 from tophit.reporting.page import write_page
 from tophit.reporting.pictures import Pictures, Thumbnails
 from tophit.reporting.query_pages import TopK
+from tophit.reporting.request import check_request
+from tophit.reporting.written import Written
 from tophit.tables import set_up_sentence
 from tophit.training.evaluate import judging_of, named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
@@ -45,23 +44,6 @@ _TRAINED = {
     "lora": "the head and adapters of the network's layers (LoRA)",
     "all": "the whole network",
 }
-
-
-@dataclass(frozen=True, repr=False)
-class Written:
-    """The files of a report and its first sentence; ``problems`` is the CSV file of a run's label problems."""
-
-    page: Path
-    verdict: str
-    problems: Path | None
-    figures: list[Path]
-
-    def __repr__(self) -> str:
-        return f"{self.verdict}\nReport: {self.page}"
-
-    def _repr_html_(self) -> str:
-        address = self.page.absolute().as_uri()
-        return f'<p>{escape(self.verdict)}<br>Report: <a href="{escape(address)}">{escape(str(self.page))}</a></p>'
 
 
 def make_report(
@@ -83,10 +65,9 @@ def make_report(
     folder = Path(run)
     if figures is not None:
         import_matplotlib()  # the user asks for figures, so without matplotlib this is an error
-    opened, result = _finished(folder)
-    recipe = opened.recipe()
+    opened = check_request(folder, against, data, out, figures)
+    result, recipe = TrainingResult(folder, opened.result() or {}), opened.recipe()
     path = out or folder / "report.html"
-    _check_targets(path, figures)
     manifest = _data(folder, data, recipe)
     part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
@@ -173,18 +154,6 @@ def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | 
     return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
 
 
-def _check_targets(page: Path, figures: Path | None) -> None:
-    """Refuse paths that can't be written before the work starts."""
-    if not page.parent.is_dir():
-        raise UsageError(f"There is no folder {page.parent} for {page.name}.")
-    if page.is_dir():
-        raise UsageError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}.")
-    if figures is not None and figures.exists() and not figures.is_dir():
-        raise UsageError(f"--figures {figures} is a file; name a folder.")
-    if not os.access(page.parent, os.W_OK):
-        raise UsageError(f"{page.parent} can't be written; name another place with --out.")
-
-
 def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
     try:
         return data_of_run(str(folder), data or recipe.data.manifest)
@@ -197,14 +166,6 @@ def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
 def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) -> bool:
     """Say whether the images are those of the run's own test: the metric has the same value again."""
     return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
-
-
-def _finished(folder: Path) -> tuple[Run, TrainingResult]:
-    run = Run.open(folder)
-    result = run.result()
-    if result is None:
-        raise UsageError(f"The run in {folder} has not finished; tophit train --resume {folder} continues it.")
-    return run, TrainingResult(folder, result)
 
 
 def _test_part(manifest: Manifest) -> Manifest:

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Hashable, Sequence, Set
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tophit.methods import Method
 from tophit.recipe import Recipe
 from tophit.recipe.choosing import Peer, section_of
 from tophit.registry import find
 from tophit.wording import counted
+
+if TYPE_CHECKING:
+    from tophit.methods import Method
 
 _BALANCED = "balanced"
 
@@ -57,8 +59,10 @@ def size_note(recipe: Recipe, labels: Sequence[Hashable]) -> str | None:
     )
 
 
-def makes_batches(method: type[Method]) -> bool:
+def makes_batches(method: "type[Method]") -> bool:
     """Return whether a method brings its own sampler."""
+    from tophit.methods import Method  # here, because it imports torch
+
     return method.make_sampler.__func__ is not Method.make_sampler.__func__  # type: ignore[attr-defined]
 
 
