@@ -19,7 +19,7 @@ from tophit.registry import find, names
 from tophit.search.filters import Condition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Hit:
     """One search result: rank from 1, cosine similarity, and the item found; with groups, the rest of its group."""
 
@@ -30,6 +30,18 @@ class Hit:
     others: "tuple[Hit, ...]" = ()
     chance: float | None = None
     """That it is right, where the index is calibrated."""
+
+    def __init__(
+        self,
+        rank: int,
+        score: float,
+        id: str,
+        metadata: dict[str, Any],
+        others: "tuple[Hit, ...]" = (),
+        chance: float | None = None,
+    ) -> None:
+        """Set the fields at once: one by one, as a frozen class does, would take as long as some searches."""
+        self.__dict__.update(rank=rank, score=score, id=id, metadata=metadata, others=others, chance=chance)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tophit.errors import TophitError
-from tophit.search.exact import scan
-from tophit.search.local.database import rows_of
+from tophit.search.local.approximate import Allowed, Candidates
+from tophit.search.local.comparing import compared
+from tophit.search.local.keys import rows_of
 
 
 class Delta:
@@ -89,8 +90,11 @@ class Delta:
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Nothing to do: the log's checksums were checked when it was read."""
 
-    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
-        """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
-        if rows is None and self.dead:
-            rows = np.flatnonzero(self._live[: self.count])
-        return scan(queries, self.vectors, k, rows)
+    def texts_of(self, rows: np.ndarray) -> None:
+        """Nothing: the metadata is only in the database."""
+
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> Candidates:
+        """Return the nearest of the allowed rows, or of all live ones."""
+        if allowed is not None:
+            return compared(queries, self.vectors, k, allowed.rows)
+        return compared(queries, self.vectors, k, np.flatnonzero(self._live[: self.count]) if self.dead else None)

@@ -1,0 +1,133 @@
+"""Tuning an approximate index: the cheapest settings that reach the recall asked for, on the user's own vectors."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import faiss
+import numpy as np
+
+from tophit.cancelling import check_cancelled
+from tophit.search.exact import exact_scores, scan
+from tophit.search.local.approximate import EXTRA, Approximate, Candidates
+
+SAMPLE = 800
+_FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16)}
+"""How many candidates to score exactly for each result: the coarser the numbers, the more."""
+_TIMED, _LEAST_TIMED = 100, 8
+_SECONDS = 0.5
+"""A slow search is timed with fewer queries."""
+_ROUNDS = 3
+
+Search = Callable[[np.ndarray, int], Candidates]
+
+
+class Samples:
+    """Vectors of the index as queries, with the scores of their true neighbours: one half to tune, one to measure."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        self.count = min(SAMPLE, len(vectors))
+        chosen = np.random.default_rng(1).choice(len(vectors), self.count, replace=False)
+        self.to_tune, self.to_measure = (_Sample(vectors, part) for part in np.array_split(chosen, 2))
+
+    def times(self, search: Search) -> dict[str, float]:
+        """Return the microseconds of one processor that a query of 10 results takes: alone, and among others."""
+        queries, k = self.to_measure.queries[:_TIMED], 10 + EXTRA
+        with one_thread():
+            first = _least_seconds(lambda: search(queries[:1], k))
+            queries = queries[: max(_LEAST_TIMED, round(_SECONDS / max(first, 1e-6)))]
+            alone = _least_seconds(lambda: [search(queries[i : i + 1], k) for i in range(len(queries))])
+            together = _least_seconds(lambda: search(queries, k))
+        return {name: round(1e6 * s / len(queries), 1) for name, s in (("alone", alone), ("together", together))}
+
+
+class _Sample:
+    """Queries with the scores of their nearest vectors, best first."""
+
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+        check_cancelled()
+        self.queries = np.ascontiguousarray(vectors[rows])
+        near = scan(self.queries, vectors, min(101, len(vectors)))
+        self.scores = -np.sort(-exact_scores(self.queries, vectors, near), axis=1)
+
+    def recall(self, search: Approximate, k: int, effort: int, factor: int) -> float:
+        """Return the share of the k nearest that is among the best k; equal scores count, the query itself does not."""
+        check_cancelled()
+        found = search.candidates(self.queries, k + EXTRA, effort, factor)
+        k = min(k, self.scores.shape[1] - 1)
+        good = ((found.scores >= self.scores[:, k : k + 1] - 1e-6) & (found.rows >= 0)).sum(axis=1)
+        return float((np.clip(good - 1, 0, k) / k).mean())
+
+    def seconds(self, search: Approximate, k: int, effort: int, factor: int) -> float:
+        """Return the time that the queries take, of one processor."""
+        some = self.queries[:_TIMED]
+        with one_thread():
+            return _least_seconds(lambda: search.candidates(some, k + EXTRA, effort, factor))
+
+
+def tune(index: Any, kind: str, vectors: np.ndarray, samples: Samples, target: float) -> dict[str, Any]:
+    """Return the cheapest settings that reach the target recall on one half of the samples, measured on the other."""
+    search = Approximate(index, {}, vectors)
+    tuning: dict[str, Any] = {"target": target, "sample": samples.count}
+    tuning["10"] = _tune_for(search, kind, samples, 10, target)
+    tuning["100"] = _tune_for(search, kind, samples, 100, target) if len(vectors) > 101 else tuning["10"]
+    return tuning
+
+
+def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: float) -> dict[str, Any]:
+    options = [_least_effort(search, samples.to_tune, k, factor, target) for factor in _FACTORS[kind]]
+    reached = [one for one in options if one["recall"] >= target]
+    if reached:
+        best = min(reached, key=lambda one: samples.to_tune.seconds(search, k, one["effort"], one["factor"]))
+    else:
+        best = max(options, key=lambda one: one["recall"])
+    ladder = _ladder(search, k, best["factor"])
+    place = ladder.index(best["effort"])
+    held = samples.to_measure.recall(search, k, best["effort"], best["factor"])
+    while held < target and place + 1 < len(ladder):
+        place += 1
+        held = samples.to_measure.recall(search, k, ladder[place], best["factor"])
+    return {"effort": ladder[place], "factor": best["factor"], "recall": round(held, 4)}
+
+
+def _least_effort(search: Approximate, sample: _Sample, k: int, factor: int, target: float) -> dict[str, Any]:
+    """Search the ladder of efforts by halves: recall grows with effort."""
+    ladder = _ladder(search, k, factor)
+    low, high = 0, len(ladder) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if sample.recall(search, k, ladder[middle], factor) >= target:
+            high = middle
+        else:
+            low = middle + 1
+    return {"effort": ladder[low], "factor": factor, "recall": sample.recall(search, k, ladder[low], factor)}
+
+
+def _ladder(search: Approximate, k: int, factor: int) -> list[int]:
+    """Return efforts to try, each about an eighth above the one before."""
+    least = 1 if search.is_ivf else factor * (k + EXTRA)
+    steps = math.ceil(math.log(max(search.most_effort / least, 1), 1.125)) + 1
+    return sorted({min(search.most_effort, round(least * 1.125**step)) for step in range(steps)})
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let FAISS use one thread in a block."""
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def _least_seconds(run: Callable[[], object]) -> float:
+    """Return the least processor time of some rounds: other programs can only add to it."""
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.thread_time()
+        run()
+        times.append(time.thread_time() - start)
+    return min(times)
