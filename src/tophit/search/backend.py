@@ -35,7 +35,7 @@ class Hit:
         self,
         rank: int,
         score: float,
-        id: str,
+        id: str,  # noqa: A002
         metadata: dict[str, Any],
         others: "tuple[Hit, ...]" = (),
         chance: float | None = None,

@@ -140,7 +140,7 @@ class _Searching(NamedTuple):
         return found, ends.tolist()
 
     def _ids_and_texts(self, owners: np.ndarray | None, rows: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return the ids of rows (n,), each of the part that owns it, or all of the only one; and metadata if wanted."""
+        """Return ids and, if wanted, metadata of rows (n,), each of the part that owns it, or all of the only one."""
         if owners is None:
             part = self.parts[0][0]
             return part.ids_of(rows), [] if self.texts is None else self._texts_of(part, rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tophit.cancelling import check_cancelled
 from tophit.search.exact import exact_scores, scan
-from tophit.search.local.approximate import EXTRA, Approximate, Candidates
+from tophit.search.local.approximate import EXTRA, FAISS, Approximate, Candidates
 
 SAMPLE = 800
 _FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16)}
@@ -20,17 +20,25 @@ _TIMED, _LEAST_TIMED = 100, 8
 _SECONDS = 0.5
 """A slow search is timed with fewer queries."""
 _ROUNDS = 3
+_SPARE = 100
+"""True neighbours looked for beyond 100, because some of them are held out too."""
 
 Search = Callable[[np.ndarray, int], Candidates]
 
 
 class Samples:
-    """Vectors of the index as queries, with the scores of their true neighbours: one half to tune, one to measure."""
+    """Vectors of the index as queries, with the scores of their true neighbours: one half to tune, one to measure.
+
+    They are held out, as if they were not in the index: their own entries would make them too easy to find.
+    """
 
     def __init__(self, vectors: np.ndarray) -> None:
-        self.count = min(SAMPLE, len(vectors))
-        chosen = np.random.default_rng(1).choice(len(vectors), self.count, replace=False)
-        self.to_tune, self.to_measure = (_Sample(vectors, part) for part in np.array_split(chosen, 2))
+        self.count = min(SAMPLE, max(100, len(vectors) // 40), len(vectors))
+        self.rows = np.sort(np.random.default_rng(1).choice(len(vectors), self.count, replace=False))
+        self.others = np.ones(len(vectors), bool)
+        self.others[self.rows] = False
+        mixed = np.random.default_rng(2).permutation(self.rows)
+        self.to_tune, self.to_measure = (_Sample(vectors, part, self.others) for part in np.array_split(mixed, 2))
 
     def times(self, search: Search) -> dict[str, float]:
         """Return the microseconds of one processor that a query of 10 results takes: alone, and among others."""
@@ -44,21 +52,22 @@ class Samples:
 
 
 class _Sample:
-    """Queries with the scores of their nearest vectors, best first."""
+    """Queries with the scores of their nearest vectors among the others, best first."""
 
-    def __init__(self, vectors: np.ndarray, rows: np.ndarray) -> None:
+    def __init__(self, vectors: np.ndarray, rows: np.ndarray, others: np.ndarray) -> None:
         check_cancelled()
         self.queries = np.ascontiguousarray(vectors[rows])
-        near = scan(self.queries, vectors, min(101, len(vectors)))
-        self.scores = -np.sort(-exact_scores(self.queries, vectors, near), axis=1)
+        near = scan(self.queries, vectors, min(100 + _SPARE, len(vectors)))
+        scores = np.where(others[near], exact_scores(self.queries, vectors, near), -np.inf)
+        self.scores = -np.sort(-scores, axis=1)[:, :100]
 
     def recall(self, search: Approximate, k: int, effort: int, factor: int) -> float:
-        """Return the share of the k nearest that is among the best k; equal scores count, the query itself does not."""
+        """Return the share of the k nearest that is among the best k; equal scores count."""
         check_cancelled()
         found = search.candidates(self.queries, k + EXTRA, effort, factor)
-        k = min(k, self.scores.shape[1] - 1)
-        good = ((found.scores >= self.scores[:, k : k + 1] - 1e-6) & (found.rows >= 0)).sum(axis=1)
-        return float((np.clip(good - 1, 0, k) / k).mean())
+        k = min(k, self.scores.shape[1])
+        good = ((found.scores >= self.scores[:, k - 1 : k] - 1e-6) & (found.rows >= 0)).sum(axis=1)
+        return float((np.minimum(good, k) / k).mean())
 
     def seconds(self, search: Approximate, k: int, effort: int, factor: int) -> float:
         """Return the time that the queries take, of one processor."""
@@ -70,10 +79,32 @@ class _Sample:
 def tune(index: Any, kind: str, vectors: np.ndarray, samples: Samples, target: float) -> dict[str, Any]:
     """Return the cheapest settings that reach the target recall on one half of the samples, measured on the other."""
     search = Approximate(index, {}, vectors)
+    search.keep(samples.others)
     tuning: dict[str, Any] = {"target": target, "sample": samples.count}
-    tuning["10"] = _tune_for(search, kind, samples, 10, target)
-    tuning["100"] = _tune_for(search, kind, samples, 100, target) if len(vectors) > 101 else tuning["10"]
+    with _unlinked(index, samples.rows):
+        tuning["10"] = _tune_for(search, kind, samples, 10, target)
+        tuning["100"] = _tune_for(search, kind, samples, 100, target) if len(vectors) > 100 else tuning["10"]
     return tuning
+
+
+@contextmanager
+def _unlinked(index: Any, rows: np.ndarray) -> Iterator[None]:
+    """Take the links to some rows out of a graph in a block: a link to such a row becomes one to its own start."""
+    if not isinstance(index, faiss.IndexHNSW):
+        yield
+        return
+    graph: Any = index.hnsw
+    links = FAISS.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
+    firsts = FAISS.vector_to_array(graph.offsets)
+    hidden = np.zeros(index.ntotal + 1, bool)  # the last is for -1, no link
+    hidden[rows] = True
+    places = np.flatnonzero(hidden[links])
+    kept = links[places]
+    links[places] = np.searchsorted(firsts, places, side="right") - 1
+    try:
+        yield
+    finally:
+        links[places] = kept
 
 
 def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: float) -> dict[str, Any]:
