@@ -17,6 +17,7 @@ from tophit.search.local.budget import LocalOptions
 from tophit.search.local.building import Lists, build_graph, bytes_of
 from tophit.search.local.comparing import compared
 from tophit.search.local.tuning import Samples, tune
+from tophit.wording import readable_bytes
 
 TRIAL = 20_000
 """Vectors that a graph is tried on before it is built."""
@@ -48,7 +49,10 @@ def choose(vectors: np.ndarray, options: LocalOptions) -> Choice:
         if kind in fitting or len(kinds) == 1:
             chooser.try_kind(kind)
         else:
-            chooser.leave_out(kind, f"needs {_size(bytes_of(kind, count, dim))} of {_size(options.most_bytes)} memory")
+            chooser.leave_out(
+                kind,
+                f"needs {readable_bytes(bytes_of(kind, count, dim))} of {readable_bytes(options.most_bytes)} memory",
+            )
     if not fitting and len(kinds) > 1:
         chooser.try_kind("ivf")  # its lists are mapped from the disk, so it works with any memory, if slowly
     return chooser.best()
@@ -154,7 +158,3 @@ class _Chooser:
 def _cost(microseconds: dict[str, float]) -> float:
     """Return one number for the time of a query, alone and among others: their geometric mean."""
     return math.sqrt(max(microseconds["alone"], 0.1) * max(microseconds["together"], 0.1))
-
-
-def _size(count: float) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
