@@ -40,8 +40,14 @@ class Hit:
         others: "tuple[Hit, ...]" = (),
         chance: float | None = None,
     ) -> None:
-        """Set the fields at once: one by one, as a frozen class does, would take as long as some searches."""
-        self.__dict__.update(rank=rank, score=score, id=id, metadata=metadata, others=others, chance=chance)
+        """Set the fields as plain entries: the checks of a frozen class would take as long as some searches."""
+        fields = self.__dict__
+        fields["rank"] = rank
+        fields["score"] = score
+        fields["id"] = id
+        fields["metadata"] = metadata
+        fields["others"] = others
+        fields["chance"] = chance
 
 
 @dataclass(frozen=True)

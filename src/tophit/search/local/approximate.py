@@ -76,8 +76,11 @@ class Approximate:
         if plan is None:
             plan = self._plans[k] = self.plan(k, self.index.ntotal / self._live_count)
         found = self.candidates(queries, k, *plan)
-        if found.rows[:, -1].min(initial=0) < 0 and k <= self._live_count:  # where the neighbours are dead
-            self._settle(queries, found, plan, self._live, np.flatnonzero(found.rows[:, -1] < 0))
+        if len(queries) == 1 and found.rows.item(-1) >= 0:
+            return found
+        short = np.flatnonzero(found.rows[:, -1] < 0)
+        if len(short) and k <= self._live_count:  # where the neighbours are dead
+            self._settle(queries, found, plan, self._live, short)
         return found
 
     def search_among(self, queries: np.ndarray, k: int, allowed: Allowed) -> Candidates:

@@ -79,18 +79,18 @@ class Delta:
         self.dead += int(self._live[places].sum())
         self._live[places] = False
 
-    def id_of(self, row: int) -> str:
-        """Return the id of a row."""
-        return self.ids[row]
+    def few_ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of a few rows."""
+        return [self.ids[row] for row in rows]
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of rows (n,)."""
-        return [self.ids[row] for row in rows.tolist()]
+        return self.few_ids_of(rows.tolist())
 
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Nothing to do: the log's checksums were checked when it was read."""
 
-    def texts_of(self, rows: np.ndarray) -> None:
+    def texts_of(self, rows: Sequence[int]) -> None:
         """Nothing: the metadata is only in the database."""
 
     def search(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> Candidates:

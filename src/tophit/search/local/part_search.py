@@ -19,8 +19,6 @@ Texts = Callable[[Sequence[int]], list[str]]
 """Reads the metadata of items, as JSON, by their keys."""
 _MOST_TIES = 1_000_000
 """Candidates that tie, of all queries that are looked at together: an index may hold one picture very often."""
-_FEW = 4
-"""Queries up to which plain Python is faster than NumPy."""
 _Value = TypeVar("_Value")
 
 
@@ -91,10 +89,9 @@ class _Searching(NamedTuple):
             owners, (merged,) = None, each
         else:
             owners, merged = _merged(each)
-        if owners is None and len(queries) <= _FEW:
-            simple = self._without_ties(merged)
-            if simple is not None:
-                return simple
+        plain = self._plain(merged) if owners is None else None
+        if plain is not None:
+            return plain
         found, ties = self._named(owners, merged)
         open_ends = (
             [place for place, count in enumerate(ties) if count >= wanted] if self.k < wanted < self.total else []
@@ -107,19 +104,23 @@ class _Searching(NamedTuple):
                 found.put(place, again, at)
         return found
 
-    def _without_ties(self, merged: Candidates) -> Found | None:
-        """Name the results of a few queries in one part, in plain Python; None where scores tie or rows are missing."""
-        found, k = Found([], [], []), self.k
-        part = self.parts[0][0]
-        for scores, rows in zip(merged.scores.tolist(), merged.rows.tolist(), strict=True):
-            if len(rows) <= k or rows[k] < 0 or len(set(scores[: k + 1])) <= k:
+    def _plain(self, merged: Candidates) -> Found | None:
+        """Name the first k candidates of each query; None unless there are more than k and the first do not tie."""
+        part, k = self.parts[0][0], self.k
+        if merged.rows.shape[1] <= k:
+            return None
+        if len(merged.rows) == 1:  # plain Python is faster
+            (scores,), (rows,) = merged.scores.tolist(), merged.rows.tolist()
+            if rows[k] < 0 or len(set(scores[: k + 1])) <= k:
                 return None
             del scores[k:], rows[k:]
-            found.scores.append(scores)
-            found.ids.append([part.id_of(row) for row in rows])
-            if self.texts is not None:
-                found.texts.append(self._texts_of(part, np.array(rows)))
-        return found
+            return Found([scores], [part.few_ids_of(rows)], [] if self.texts is None else [self._texts_of(part, rows)])
+        first = merged.rows[:, :k]
+        if (merged.rows[:, k] < 0).any() or (merged.scores[:, 1 : k + 1] >= merged.scores[:, :k]).any():
+            return None
+        ids = part.ids_of(first.ravel())
+        texts = [] if self.texts is None else [self._texts_of(part, rows) for rows in first.tolist()]
+        return Found(merged.scores[:, :k].tolist(), [ids[i : i + k] for i in range(0, len(ids), k)], texts)
 
     def _named(self, owners: np.ndarray | None, merged: Candidates) -> tuple[Found, list[int]]:
         """Turn candidates (Q, C), best first, into the first k results with ids, those that tie in the order of ids.
@@ -143,18 +144,18 @@ class _Searching(NamedTuple):
         """Return ids and, if wanted, metadata of rows (n,), each of the part that owns it, or all of the only one."""
         if owners is None:
             part = self.parts[0][0]
-            return part.ids_of(rows), [] if self.texts is None else self._texts_of(part, rows)
+            return part.ids_of(rows), [] if self.texts is None else self._texts_of(part, rows.tolist())
         ids, texts = [""] * len(rows), [""] * len(rows) if self.texts is not None else []
         for number, (part, _) in enumerate(self.parts):
             places = np.flatnonzero(owners == number)
             for place, name in zip(places.tolist(), part.ids_of(rows[places]), strict=True):
                 ids[place] = name
             if texts:
-                for place, text in zip(places.tolist(), self._texts_of(part, rows[places]), strict=True):
+                for place, text in zip(places.tolist(), self._texts_of(part, rows[places].tolist()), strict=True):
                     texts[place] = text
         return ids, texts
 
-    def _texts_of(self, part: Part, rows: np.ndarray) -> list[str]:
+    def _texts_of(self, part: Part, rows: list[int]) -> list[str]:
         own = part.texts_of(rows)
         if own is not None:
             return own

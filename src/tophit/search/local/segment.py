@@ -81,16 +81,17 @@ class Segment:
         if self.approximate is not None:
             self.approximate.keep(self._live)
 
-    def id_of(self, row: int) -> str:
-        """Return the id of a row."""
-        return self._ids[self._end_of[row - 1] if row else 0 : self._end_of[row]].decode()
+    def few_ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of a few rows."""
+        ids, ends = self._ids, self._end_of
+        return [ids[ends[row - 1] if row else 0 : ends[row]].decode() for row in rows]
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
-        """Return the ids of rows (n,)."""
+        """Return the ids of rows (n,): faster for many."""
         return self._all_ids.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
 
-    def texts_of(self, rows: np.ndarray) -> list[str] | None:
-        """Return the metadata of rows (n,), as JSON; None if the segment does not have it, as older ones."""
+    def texts_of(self, rows: Sequence[int]) -> list[str] | None:
+        """Return the metadata of rows, as JSON; None if the segment does not have it, as older ones."""
         return None if self._texts is None else self._texts.read(rows)
 
     @cached_property
@@ -129,7 +130,7 @@ class Segment:
         """Raise if rows do not have the checksums they were written with."""
         wrong = np.flatnonzero(self._map("sums")[rows] != sums)
         if len(wrong):
-            name = self.id_of(int(rows[wrong[0]]))
+            (name,) = self.few_ids_of([int(rows[wrong[0]])])
             raise TophitError(
                 f"The index in {self.folder} is damaged: {len(wrong)} vectors, the first of '{name}', do not match "
                 "their checksums; repair it."
@@ -158,7 +159,8 @@ class Segment:
     def _open_texts(self) -> "_Texts | None":
         if f"{self.facts.name}.texts" not in self.facts.files:
             return None
-        return _Texts(self.folder, self._open_bytes("texts"), self._map("text-ends"), self._map("text-sums"))
+        ends, sums = (memoryview(self._map(part)) for part in ("text-ends", "text-sums"))
+        return _Texts(self.folder, self._open_bytes("texts"), ends, sums)
 
     def _open_approximate(self) -> Approximate | None:
         if self.facts.kind == "flat":
@@ -177,15 +179,14 @@ class _Texts:
 
     folder: Path
     content: mmap.mmap
-    ends: np.ndarray
-    sums: np.ndarray
+    ends: memoryview
+    sums: memoryview
 
-    def read(self, rows: np.ndarray) -> list[str]:
-        """Return the metadata of rows (n,); damaged ones are an error."""
-        content, ends = self.content, self.ends
-        starts = np.where(rows > 0, ends[rows - 1], 0)
-        texts = [content[start:end] for start, end in zip(starts.tolist(), ends[rows].tolist(), strict=True)]
-        if list(map(zlib.crc32, texts)) != self.sums[rows].tolist():
+    def read(self, rows: Sequence[int]) -> list[str]:
+        """Return the metadata of rows; damaged ones are an error."""
+        content, ends, sums = self.content, self.ends, self.sums
+        texts = [content[ends[row - 1] if row else 0 : ends[row]] for row in rows]
+        if list(map(zlib.crc32, texts)) != [sums[row] for row in rows]:
             raise TophitError(
                 f"The index in {self.folder} is damaged: metadata does not match its checksum; repair it."
             )
