@@ -212,7 +212,7 @@ def _open_index(
     version = known.versions[name]
     facts = backend_facts(version.backend)
     if options and not facts.tunes_recall:
-        raise UsageError(f"{_names(options)} are for the {folder_backend()} backend, not for {version.backend}.")
+        raise UsageError(f"{_names(options)}: only for the {folder_backend()} backend, not for {version.backend}.")
     more: dict[str, Any] = {"writable": writable} if facts.in_folder else {}
     secrets = {} if more else credentials(version.backend, version.location)
     given = {**version.options, **more, **secrets, **(options or {})}
@@ -237,7 +237,7 @@ def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
         raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
     budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
     if budget and not facts.tunes_recall:
-        raise UsageError(f"{_names(budget)} are for the {folder_backend()} backend, not for {backend}.")
+        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
     given = {facts.kind_option: options.kind, "recall": options.recall, **budget}
     made_with = {key: value for key, value in given.items() if value is not None}
     if facts.in_folder:

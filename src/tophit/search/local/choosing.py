@@ -6,8 +6,8 @@ out if it is slower there already than the best so far is on all, or if building
 """
 
 import math
-import time
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from tophit.search.local.comparing import compared
 from tophit.search.local.tuning import Samples, tune
 from tophit.wording import readable_bytes
 
+LEAST = 100
+"""Fewer vectors than these are too few to measure with."""
 TRIAL = 20_000
 """Vectors that a graph is tried on before it is built."""
 
@@ -34,7 +36,7 @@ class Choice:
 
 def is_exact(count: int, options: LocalOptions) -> bool:
     """Return whether all vectors are compared without a choice: they are few, or nothing else is good enough."""
-    return count < options.exact_below or options.recall == 1 or options.kind == "flat"
+    return count < max(options.exact_below, LEAST) or options.recall == 1 or options.kind == "flat"
 
 
 def choose(vectors: np.ndarray, options: LocalOptions) -> Choice:
@@ -61,7 +63,7 @@ def choose(vectors: np.ndarray, options: LocalOptions) -> Choice:
 class _Chooser:
     def __init__(self, vectors: np.ndarray, options: LocalOptions) -> None:
         self.vectors, self.options = vectors, options
-        self.start = time.monotonic()
+        self.start = monotonic()
         self.samples = Samples(vectors)
         self.lists: Lists | None = None
         self.choices: list[Choice] = []
@@ -72,7 +74,7 @@ class _Chooser:
 
     def try_kind(self, kind: str) -> None:
         """Build and measure a kind, unless it can't win or would take too long."""
-        left = self.options.most_seconds - (time.monotonic() - self.start)
+        left = self.options.most_seconds - (monotonic() - self.start)
         if kind == "flat":
             self._measure("flat", None, 0.0, self.samples, self.vectors)
             return
@@ -81,14 +83,14 @@ class _Chooser:
             return
         if kind == "hnsw" and self.options.kind == "auto" and not self._graph_is_worth_it(left):
             return
-        start = time.monotonic()
+        start = monotonic()
         if kind == "hnsw":
             index = build_graph(self.vectors)
         else:
             if self.lists is None:
                 self.lists = Lists(self.vectors)
             index = self.lists.build(kind)
-        self._measure(kind, index, time.monotonic() - start, self.samples, self.vectors)
+        self._measure(kind, index, monotonic() - start, self.samples, self.vectors)
 
     def best(self) -> Choice:
         """Return the fastest of those that reach the recall; if none does, the one that comes nearest."""
@@ -135,9 +137,9 @@ class _Chooser:
             return True
         chosen = np.sort(np.random.default_rng(2).choice(count, TRIAL, replace=False))
         some = np.ascontiguousarray(self.vectors[chosen])
-        start = time.monotonic()
+        start = monotonic()
         index = build_graph(some)
-        took = time.monotonic() - start
+        took = monotonic() - start
         trial = self._measure("hnsw", index, took, Samples(some), some, keep=False)
         microseconds, best = trial.tuning["microseconds"], self.best()
         if best.tuning["10"]["recall"] >= self.options.recall and _cost(microseconds) > _cost(

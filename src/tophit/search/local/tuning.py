@@ -14,7 +14,7 @@ from tophit.search.exact import exact_scores, scan
 from tophit.search.local.approximate import EXTRA, FAISS, Approximate, Candidates
 
 SAMPLE = 800
-_FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16)}
+_FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16, 32)}
 """How many candidates to score exactly for each result: the coarser the numbers, the more."""
 _TIMED, _LEAST_TIMED = 100, 8
 _SECONDS = 0.5
@@ -33,7 +33,7 @@ class Samples:
     """
 
     def __init__(self, vectors: np.ndarray) -> None:
-        self.count = min(SAMPLE, max(100, len(vectors) // 40), len(vectors))
+        self.count = min(SAMPLE, max(100, len(vectors) // 40), len(vectors) // 2)
         self.rows = np.sort(np.random.default_rng(1).choice(len(vectors), self.count, replace=False))
         self.others = np.ones(len(vectors), bool)
         self.others[self.rows] = False
@@ -110,17 +110,23 @@ def _unlinked(index: Any, rows: np.ndarray) -> Iterator[None]:
 def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: float) -> dict[str, Any]:
     options = [_least_effort(search, samples.to_tune, k, factor, target) for factor in _FACTORS[kind]]
     reached = [one for one in options if one["recall"] >= target]
-    if reached:
-        best = min(reached, key=lambda one: samples.to_tune.seconds(search, k, one["effort"], one["factor"]))
-    else:
-        best = max(options, key=lambda one: one["recall"])
-    ladder = _ladder(search, k, best["factor"])
-    place = ladder.index(best["effort"])
-    held = samples.to_measure.recall(search, k, best["effort"], best["factor"])
-    while held < target and place + 1 < len(ladder):
-        place += 1
-        held = samples.to_measure.recall(search, k, ladder[place], best["factor"])
-    return {"effort": ladder[place], "factor": best["factor"], "recall": round(held, 4)}
+    reached.sort(key=lambda one: samples.to_tune.seconds(search, k, one["effort"], one["factor"]))
+    held = [_confirmed(search, samples.to_measure, k, options[-1], target)] if not reached else []
+    for one in reached:
+        held.append(_confirmed(search, samples.to_measure, k, one, target))
+        if held[-1]["recall"] >= target:
+            return held[-1]
+    return max(held, key=lambda one: one["recall"])
+
+
+def _confirmed(search: Approximate, sample: _Sample, k: int, found: dict[str, Any], target: float) -> dict[str, Any]:
+    """Measure settings on another sample, with more effort if they do not reach the target there."""
+    ladder = _ladder(search, k, found["factor"])
+    for effort in ladder[ladder.index(found["effort"]) :]:
+        recall = sample.recall(search, k, effort, found["factor"])
+        if recall >= target:
+            break
+    return {"effort": effort, "factor": found["factor"], "recall": round(recall, 4)}
 
 
 def _least_effort(search: Approximate, sample: _Sample, k: int, factor: int, target: float) -> dict[str, Any]:
