@@ -88,7 +88,7 @@ class Segment:
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of rows (n,): faster for many."""
-        return self._all_ids.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
+        return self._all_ids.take(pa.array(rows, pa.int64())).to_pylist()
 
     def texts_of(self, rows: Sequence[int]) -> list[str] | None:
         """Return the metadata of rows, as JSON; None if the segment does not have it, as older ones."""
@@ -198,7 +198,7 @@ def write_segment(
 ) -> SegmentFacts | None:
     """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none.
 
-    ``texts_of`` reads the metadata of items by their keys.
+    ``texts_of`` reads the metadata of items by their keys, where a source does not have it.
     """
     name = f"segment-{uuid.uuid4().hex[:12]}"
     files: dict[str, HashedFile] = {}
@@ -212,7 +212,7 @@ def write_segment(
             ids = [one.encode() for one in source.ids_of(rows)]
             ends = end + np.cumsum([len(one) for one in ids])
             keys = np.ascontiguousarray(source.keys[rows])
-            texts = [one.encode() for one in texts_of(keys.tolist())]
+            texts = [one.encode() for one in source.texts_of(rows.tolist()) or texts_of(keys.tolist())]
             text_ends = text_end + np.cumsum([len(one) for one in texts])
             content: dict[str, Any] = {
                 "vectors": vectors,
