@@ -165,7 +165,7 @@ def _hnswlib(vectors: np.ndarray, k: int, folder: Path) -> Iterator[Any]:
 def _usearch(vectors: np.ndarray, k: int, folder: Path) -> Iterator[Any]:
     from usearch.index import Index
 
-    for numbers in ("f16", "i8") if len(vectors) >= 500_000 else ("f32", "f16", "i8"):
+    for numbers in ("f16",) if len(vectors) >= 500_000 else ("f32", "f16", "i8"):
         graph: Any = Index(ndim=vectors.shape[1], metric="ip", dtype=numbers, connectivity=16, expansion_add=128)
         path = folder / f"usearch-{numbers}.bin"
         if path.exists():

@@ -51,7 +51,7 @@ class Segment:
         self.vectors = self._map("vectors").reshape(-1, dim)
         self.keys = self._map("keys")
         self._ends = self._map("ends")
-        self._end_of = memoryview(self._ends)  # whose numbers are Python's: faster one by one
+        self._end_of = self._ends.data  # whose numbers are Python's: faster one by one
         self._ids = self._open_bytes("ids")
         self._texts = self._open_texts()
         self.approximate = self._open_approximate()
@@ -160,7 +160,7 @@ class Segment:
     def _open_texts(self) -> "_Texts | None":
         if f"{self.facts.name}.texts" not in self.facts.files:
             return None
-        ends, sums = (memoryview(self._map(part)) for part in ("text-ends", "text-sums"))
+        ends, sums = (self._map(part).data for part in ("text-ends", "text-sums"))
         return _Texts(self.folder, self._open_bytes("texts"), ends, sums)
 
     def _open_approximate(self) -> Approximate | None:

@@ -122,11 +122,12 @@ def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: 
 def _confirmed(search: Approximate, sample: _Sample, k: int, found: dict[str, Any], target: float) -> dict[str, Any]:
     """Measure settings on another sample, with more effort if they do not reach the target there."""
     ladder = _ladder(search, k, found["factor"])
-    for effort in ladder[ladder.index(found["effort"]) :]:
-        recall = sample.recall(search, k, effort, found["factor"])
-        if recall >= target:
-            break
-    return {"effort": effort, "factor": found["factor"], "recall": round(recall, 4)}
+    place = ladder.index(found["effort"])
+    recall = sample.recall(search, k, ladder[place], found["factor"])
+    while recall < target and place + 1 < len(ladder):
+        place += 1
+        recall = sample.recall(search, k, ladder[place], found["factor"])
+    return {"effort": ladder[place], "factor": found["factor"], "recall": round(recall, 4)}
 
 
 def _least_effort(search: Approximate, sample: _Sample, k: int, factor: int, target: float) -> dict[str, Any]:
