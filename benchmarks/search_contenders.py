@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, cast
 import faiss
 import numpy as np
 
+from tophit.search.local.threads import one_thread
+
 FAISS = cast("Any", faiss)
 EFFORTS = sorted({round(1.12**step) for step in range(75)})
 Search = Callable[[np.ndarray], np.ndarray]
@@ -100,7 +102,10 @@ def _faiss(spec: str, vectors: np.ndarray, folder: Path, prepare: Callable[[Any]
     index: Any = faiss.index_factory(vectors.shape[1], spec, faiss.METRIC_INNER_PRODUCT)
     prepare(index)
     if not index.is_trained:
-        index.train(vectors[: max(40 * getattr(index, "nlist", 1), 20_000)])
+        with (
+            one_thread()
+        ):  # hundreds of small trainings: more threads wait for each other, on a busy machine for minutes
+            index.train(vectors[: max(40 * getattr(index, "nlist", 1), 20_000)])
     index.add(vectors)
     faiss.write_index(index, str(path))
     print(f"  FAISS {spec} built in {time.perf_counter() - start:.0f} s", flush=True)

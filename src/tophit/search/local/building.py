@@ -12,6 +12,7 @@ import numpy as np
 
 from tophit.cancelling import check_cancelled
 from tophit.search.local.approximate import FAISS
+from tophit.search.local.threads import one_thread
 
 _CHUNK = 65_536
 _LINKS = 16
@@ -59,7 +60,8 @@ class Lists:
             pairs = dim // 2 if dim % 2 == 0 else dim
             index = FAISS.IndexIVFPQFastScan(self.centres, dim, self.count, pairs, 4, FAISS.METRIC_INNER_PRODUCT)
             index.by_residual = True
-        index.train(self.sample)
+        with one_thread():  # many small trainings: threads would wait for each other, on a busy machine for minutes
+            index.train(self.sample)
         return _filled(index, self.vectors)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from tophit.cancelling import check_cancelled
 from tophit.search.exact import exact_scores, scan
 from tophit.search.local.approximate import EXTRA, FAISS, Approximate, Candidates
+from tophit.search.local.threads import one_thread
 
 SAMPLE = 800
 _FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16, 32)}
@@ -148,17 +149,6 @@ def _ladder(search: Approximate, k: int, factor: int) -> list[int]:
     least = 1 if search.is_ivf else factor * (k + EXTRA)
     steps = math.ceil(math.log(max(search.most_effort / least, 1), 1.125)) + 1
     return sorted({min(search.most_effort, round(least * 1.125**step)) for step in range(steps)})
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let FAISS use one thread in a block."""
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)
-    try:
-        yield
-    finally:
-        faiss.omp_set_num_threads(threads)
 
 
 def _least_seconds(run: Callable[[], object]) -> float:
