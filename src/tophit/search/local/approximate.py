@@ -17,7 +17,7 @@ FAISS = cast("Any", faiss)
 
 EXACT_ROWS = 50_000
 """A filtered search of up to this many allowed rows compares them all: recall 1, and no slower."""
-EXTRA = 8
+EXTRA = 2
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
 
 
@@ -61,8 +61,8 @@ class Approximate:
         self._refined = FAISS.IndexRefine(index, self._exact)
         self._live: Any = None
         self._live_count: int = index.ntotal
-        self._params: dict[tuple[int, int], Any] = {}
-        self._plans: dict[int, tuple[int, int]] = {}
+        self._params: dict[tuple[int, float], Any] = {}
+        self._plans: dict[int, tuple[int, float]] = {}
 
     def keep(self, live: np.ndarray) -> None:
         """Leave out deleted rows."""
@@ -93,14 +93,14 @@ class Approximate:
         self._settle(queries, found, plan, allowed.selector, np.arange(len(queries)))
         return found
 
-    def candidates(self, queries: np.ndarray, k: int, effort: int, factor: int) -> Candidates:
+    def candidates(self, queries: np.ndarray, k: int, effort: int, factor: float) -> Candidates:
         """Return the best k of k * factor candidates for each query, searched with an effort."""
         parameters = self._params.get((effort, factor))
         if parameters is None:
             parameters = self._params[effort, factor] = self._parameters(effort, factor, self._live)
         return self._search(queries, k, parameters)
 
-    def plan(self, k: int, rarity: float) -> tuple[int, int]:
+    def plan(self, k: int, rarity: float) -> tuple[int, float]:
         """Return the effort for k results, and how many times as many candidates to score exactly.
 
         Where one of r rows is allowed, the k nearest allowed ones lie among about the k * r nearest of all.
@@ -113,13 +113,16 @@ class Approximate:
             effort = small["effort"] + (large["effort"] - small["effort"]) * (reach - 10) / 90
         else:
             effort = large["effort"] * reach / 100
-        factor = small["factor"] if k <= 10 + EXTRA else large["factor"]
-        least = 1 if self.is_ivf else factor * k
+        # no fewer candidates for fewer results
+        factor = small["factor"] * (10 + EXTRA) / k if k <= 10 + EXTRA else large["factor"]
+        if "asked" not in self.tuning:  # an earlier version scored (k + 8) * factor
+            factor *= 18 / (10 + EXTRA)
+        least = 1 if self.is_ivf else math.ceil(factor * k)
         effort = math.ceil(round(effort, 1))  # a few deleted rows are no reason to search harder
         return min(max(effort, least), self.most_effort), factor
 
     def _settle(
-        self, queries: np.ndarray, found: Candidates, plan: tuple[int, int], allowed: Any, unsure: np.ndarray
+        self, queries: np.ndarray, found: Candidates, plan: tuple[int, float], allowed: Any, unsure: np.ndarray
     ) -> None:
         """Search for the unsure queries with twice the effort until their results are complete and stop changing."""
         effort, factor = plan
@@ -142,7 +145,7 @@ class Approximate:
         self._refined.search_c(count, pointer(queries), k, pointer(found.scores), pointer(found.rows), parameters)
         return found
 
-    def _parameters(self, effort: int, factor: int, selector: Any) -> Any:
+    def _parameters(self, effort: int, factor: float, selector: Any) -> Any:
         if self.is_ivf:
             base = FAISS.SearchParametersIVF(nprobe=effort, sel=selector)
         else:

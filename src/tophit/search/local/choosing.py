@@ -115,7 +115,7 @@ class _Chooser:
             microseconds = samples.times(lambda queries, k: compared(queries, vectors, k))
         else:
             tuning = tune(index, kind, vectors, samples, target)
-            microseconds = samples.times(Approximate(index, tuning, vectors).search)
+            microseconds = samples.times(Approximate(index, {"asked": {}, **tuning}, vectors).search)
         choice = Choice(kind, index, {**tuning, "microseconds": microseconds})
         if keep:
             self.choices.append(choice)

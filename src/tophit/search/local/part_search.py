@@ -96,10 +96,10 @@ class _Searching(NamedTuple):
         open_ends = (
             [place for place, count in enumerate(ties) if count >= wanted] if self.k < wanted < self.total else []
         )
-        step = max(1, _MOST_TIES // (self.k + 8 * extra))
+        step = max(1, _MOST_TIES // (self.k + 16 * extra))
         for start in range(0, len(open_ends), step):
             some = open_ends[start : start + step]
-            again = self.search(queries[some], 8 * extra)
+            again = self.search(queries[some], 16 * extra)
             for at, place in enumerate(some):
                 found.put(place, again, at)
         return found

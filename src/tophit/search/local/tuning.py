@@ -15,7 +15,7 @@ from tophit.search.local.approximate import EXTRA, FAISS, Approximate, Candidate
 from tophit.search.local.threads import one_thread
 
 SAMPLE = 800
-_FACTORS = {"ivf": (1, 2, 4), "hnsw": (1, 2), "pq": (2, 4, 8, 16, 32)}
+_FACTORS = {"ivf": (1.0, 1.5, 3.0), "hnsw": (1.0, 1.5, 3.0), "pq": (2.0, 3.0, 6.0, 12.0, 24.0, 48.0)}
 """How many candidates to score exactly for each result: the coarser the numbers, the more."""
 _TIMED, _LEAST_TIMED = 100, 8
 _SECONDS = 0.5
@@ -62,7 +62,7 @@ class _Sample:
         scores = np.where(others[near], exact_scores(self.queries, vectors, near), -np.inf)
         self.scores = -np.sort(-scores, axis=1)[:, :100]
 
-    def recall(self, search: Approximate, k: int, effort: int, factor: int) -> float:
+    def recall(self, search: Approximate, k: int, effort: int, factor: float) -> float:
         """Return the share of the k nearest that is among the best k; equal scores count."""
         check_cancelled()
         found = search.candidates(self.queries, k + EXTRA, effort, factor)
@@ -70,7 +70,7 @@ class _Sample:
         good = ((found.scores >= self.scores[:, k - 1 : k] - 1e-6) & (found.rows >= 0)).sum(axis=1)
         return float((np.minimum(good, k) / k).mean())
 
-    def seconds(self, search: Approximate, k: int, effort: int, factor: int) -> float:
+    def seconds(self, search: Approximate, k: int, effort: int, factor: float) -> float:
         """Return the time that the queries take, of one processor."""
         some = self.queries[:_TIMED]
         with one_thread():
@@ -131,7 +131,7 @@ def _confirmed(search: Approximate, sample: _Sample, k: int, found: dict[str, An
     return {"effort": ladder[place], "factor": found["factor"], "recall": round(recall, 4)}
 
 
-def _least_effort(search: Approximate, sample: _Sample, k: int, factor: int, target: float) -> dict[str, Any]:
+def _least_effort(search: Approximate, sample: _Sample, k: int, factor: float, target: float) -> dict[str, Any]:
     """Search the ladder of efforts by halves: recall grows with effort."""
     ladder = _ladder(search, k, factor)
     low, high = 0, len(ladder) - 1
@@ -144,9 +144,9 @@ def _least_effort(search: Approximate, sample: _Sample, k: int, factor: int, tar
     return {"effort": ladder[low], "factor": factor, "recall": sample.recall(search, k, ladder[low], factor)}
 
 
-def _ladder(search: Approximate, k: int, factor: int) -> list[int]:
+def _ladder(search: Approximate, k: int, factor: float) -> list[int]:
     """Return efforts to try, each about an eighth above the one before."""
-    least = 1 if search.is_ivf else factor * (k + EXTRA)
+    least = 1 if search.is_ivf else math.ceil(factor * (k + EXTRA))
     steps = math.ceil(math.log(max(search.most_effort / least, 1), 1.125)) + 1
     return sorted({min(search.most_effort, round(least * 1.125**step)) for step in range(steps)})
 
