@@ -90,18 +90,26 @@ def tune(index: Any, kind: str, vectors: np.ndarray, samples: Samples, target: f
 
 @contextmanager
 def _unlinked(index: Any, rows: np.ndarray) -> Iterator[None]:
-    """Take the links to some rows out of a graph in a block: a link to such a row becomes one to its own start."""
+    """Take the links to some rows out of a graph in a block.
+
+    Such a link leads to a neighbour of the row instead, as it might if the row had never been there; where that is
+    hidden too, or above the lowest level, it leads back to its own start.
+    """
     if not isinstance(index, faiss.IndexHNSW):
         yield
         return
     graph: Any = index.hnsw
     links = FAISS.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
-    firsts = FAISS.vector_to_array(graph.offsets)
+    firsts = FAISS.vector_to_array(graph.offsets).astype(np.int64)
     hidden = np.zeros(index.ntotal + 1, bool)  # the last is for -1, no link
     hidden[rows] = True
     places = np.flatnonzero(hidden[links])
     kept = links[places]
-    links[places] = np.searchsorted(firsts, places, side="right") - 1
+    starts = np.searchsorted(firsts, places, side="right") - 1
+    width = graph.nb_neighbors(0)
+    instead = links[firsts[kept] + np.random.default_rng(3).integers(0, width // 2, len(kept))]
+    usable = (instead >= 0) & ~hidden[instead] & (places - firsts[starts] < width)
+    links[places] = np.where(usable, instead, starts)
     try:
         yield
     finally:
