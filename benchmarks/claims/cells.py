@@ -20,6 +20,7 @@ from benchmarks.claims.sets import SETS
 from tophit.comparing import Plan, Store, make_plan
 from tophit.comparing.plan import slug
 from tophit.comparing.statistics import ClassTable, class_table
+from tophit.comparing.tuning import best_trial
 from tophit.files import write_text
 from tophit.recipe import merged
 
@@ -34,32 +35,54 @@ class Cell:
     """A candidate on a set: for each seed a search, with validation classes of its own, and a measured run.
 
     So the luck of a search is part of the spread over seeds, as it should be: settings that were chosen once and used
-    by all seeds would make every difference look surer than it is.
+    by all seeds would make every difference look surer than it is. A cell with a base keeps the settings that the
+    base's search of the same seed found; its own search has one trial, which finds how long to train.
     """
 
     set: str
     candidate: str
     results: Path = RESULTS
 
+    @property
+    def base(self) -> "Cell | None":
+        """The cell whose settings it keeps: of the same set with clean labels, or of what is ablated; None: its own."""
+        clean, base = SETS[self.set].clean, OBJECTIVES[self.candidate].base
+        return Cell(clean or self.set, base or self.candidate, self.results) if clean or base else None
+
+    @property
+    def trials(self) -> int:
+        """How many trials the search of a seed runs."""
+        return 1 if self.base else SETS[self.set].trials
+
+    def is_ready(self, seed: int) -> bool:
+        """Whether the search of a seed can begin: a base's search comes first."""
+        return self.base is None or best_trial(self.base.search(seed) or []) is not None
+
     def plan(self, data: str, seed: int) -> Plan:
         """Return the comparison of this one candidate: the search of a seed, then training on all training classes."""
-        place = {"data": {"manifest": data, "validation_fold": seed}, "budget": {"seeds": seed + 1}}
+        place: dict[str, Any] = {"data": {"manifest": data, "validation_fold": seed}, "budget": {"seeds": seed + 1}}
+        if self.base is not None:
+            best = best_trial(self.base.search(seed) or [])
+            if best is None:
+                raise ValueError(f"{self.base} has no search of seed {seed}")
+            place["candidates"] = {self.candidate: OBJECTIVES[self.candidate].kept(best["settings"])}
         return make_plan(merged(self._fields(), place))
 
     def _fields(self) -> dict[str, Any]:
-        """Return the fields of the plan that all its runs share."""
+        """Return the fields of the plan that all its runs share; without a search if its settings are a base's."""
         found = SETS[self.set]
         objective = OBJECTIVES[self.candidate]
+        searched = objective.candidate(found.rates, found.values, found.few_images)
+        candidate = {"change": objective.change} if self.base else searched
         return {
             "data": {"validation_share": VALIDATION_SHARE, "validation_order": "listed", "cache": "ram"},
             "embedder": found.embedder,
             "common": {
                 "schedule": {"warmup_epochs": 0, "decay": "none"},
                 "checkpoint": {"minutes": 5},
-                **({"augment": found.augment} if found.augment else {}),
             },
             "budget": {
-                "trials": found.trials,
+                "trials": 1 if self.base else len(found.rates) * found.values,
                 "epochs": found.epochs,
                 "evaluations": found.epochs,
                 "patience": found.patience,
@@ -68,13 +91,15 @@ class Cell:
             "select": "recall@1",
             "metric": "recall@1",
             "metrics": list(METRICS),
-            "candidates": {self.candidate: objective.candidate(found.rates, found.values, found.few_images)},
+            "candidates": {self.candidate: candidate},
         }
 
     @property
     def digest(self) -> str:
         """What is run, in twelve letters: the fields as they are written here, so that new defaults change nothing."""
-        return hashlib.sha256(json.dumps(self._fields(), sort_keys=True).encode()).hexdigest()[:12]
+        fields = self._fields() | ({"base": self.base.digest} if self.base else {})
+        fields |= {"one_by_one": True} if SETS[self.set].one_by_one else {}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
 
     @property
     def folder(self) -> Path:
@@ -98,8 +123,7 @@ class Cell:
     def table(self, seeds: list[int], metric: str) -> ClassTable:
         """Return a metric of measured runs as a table of seeds x classes."""
         sums = [np.asarray((self.run(seed) or {})["classes"][metric], np.float64) / _DIGITS for seed in seeds]
-        counts = json.loads((self.results / self.set / "set.json").read_text())["queries"]
-        return ClassTable(np.stack(sums), np.asarray(counts, np.float64))
+        return ClassTable(np.stack(sums), np.asarray(queries_of(self.set, self.results), np.float64))
 
     def keep_search(self, seed: int, trials: list[dict[str, Any]]) -> None:
         """Write the trials of a seed's search."""
@@ -121,12 +145,13 @@ class Cell:
 
     def _check_queries(self, queries: list[int]) -> None:
         """Keep how many queries each class has, or check that they are the same as in all other runs of the set."""
-        path = self.results / self.set / "set.json"
-        if not path.is_file():
+        known = queries_of(self.set, self.results)
+        if not known:
+            path = self.results / self.set / "set.json"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, json.dumps({"queries": queries}) + "\n")
-        elif json.loads(path.read_text())["queries"] != queries:
-            raise SystemExit(f"{self.set}: the test queries are not those of {path}; the data have changed.")
+        elif known != queries:
+            raise SystemExit(f"{self.set}: the test queries are not those of earlier runs; the data have changed.")
 
     def _read(self, name: str) -> dict[str, Any] | None:
         path = self.folder / name
@@ -136,6 +161,12 @@ class Cell:
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_text(self.folder / name, json.dumps({"digest": self.digest, **value}, separators=(",", ":")) + "\n")
+
+
+def queries_of(name: str, results: Path) -> list[int]:
+    """Return how many test queries each class of a set has; none if nothing was run on it."""
+    path = results / name / "set.json"
+    return json.loads(path.read_text())["queries"] if path.is_file() else []
 
 
 def _table(store: Store, name: str, seed: int, metric: str) -> ClassTable:

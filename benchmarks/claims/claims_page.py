@@ -1,12 +1,11 @@
 """The page docs/claims.md, made from the results in the repository without running anything."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell
+from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell, queries_of
 from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
-from benchmarks.claims.further_pages import robustness, together
+from benchmarks.claims.further_pages import choosing, robustness
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.page_words import mean_cell, points, signed, table
 from benchmarks.claims.plan_list import Progress
@@ -28,8 +27,8 @@ def write_page(path: Path, results: Path = RESULTS) -> None:
         _text("how_measured.md"),
         *_sets(results, progress),
         *(line for paper in PAPERS for line in _details(paper, results, progress)),
+        *choosing(results, progress),
         *robustness(results, progress),
-        *together(results, progress),
     ]
     write_text(path, "\n\n".join(parts) + "\n")
     print(f"Written: {path}")
@@ -103,8 +102,7 @@ def _sets(results: Path, progress: Progress) -> list[str]:
     rows = []
     for name in CORE:
         each = SETS[name]
-        path = results / name / "set.json"
-        queries = json.loads(path.read_text())["queries"] if path.is_file() else []
+        queries = queries_of(name, results)
         mine = [piece for piece in progress.taken if piece.cell.set == name]
         waiting, hours = progress.left(mine)
         rows.append(
@@ -138,7 +136,10 @@ def _details(paper: Paper, results: Path, progress: Progress) -> list[str]:
         *_claims_table(paper, (*main, *paper.further), results, progress),
     ]
     if paper.ablations:
-        parts += ["Its ablations:", *_claims_table(paper, paper.ablations, results, progress)]
+        parts += [
+            "Its ablations, each with the settings that the search of its base found:",
+            *_claims_table(paper, paper.ablations, results, progress),
+        ]
     return [*parts, *_settings(paper, results)]
 
 

@@ -11,8 +11,8 @@ from tophit.comparing.statistics import PooledSpread, TableSpread, spread
 from tophit.comparing.verdicts import Verdict, judge
 
 METRIC = "recall@1"
-_FEWEST_SEEDS = 3
-CORE = tuple(name for name in SETS if "-noise" not in name and not name.endswith("-tail"))
+FEWEST_SEEDS = 3
+CORE = tuple(name for name, each in SETS.items() if each.regime and not each.clean)
 """The sets of the papers' claims, without those whose labels or sizes were changed."""
 
 
@@ -24,7 +24,7 @@ def sets_of(regime: str) -> tuple[str, ...]:
 def difference(better: Cell, worse: Cell, metric: str = METRIC) -> TableSpread | None:
     """Return the difference of two cells over the seeds that both have; None with fewer than three."""
     seeds = sorted(set(better.seeds()) & set(worse.seeds()))
-    if len(seeds) < _FEWEST_SEEDS:
+    if len(seeds) < FEWEST_SEEDS:
         return None
     return spread(better.table(seeds, metric) - worse.table(seeds, metric))
 

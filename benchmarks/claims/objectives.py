@@ -2,7 +2,8 @@
 
 Every candidate of a set gets the same number of trials: some rates times some values of its own hyper-parameters, those
 that its paper names. The paper's value comes first. A rate is that of all trained weights of the embedder; proxies and
-classifiers keep the ratio to it that their papers have, 100 to 1.
+classifiers keep the ratio to it that their papers have, 100 to 1. An ablation keeps the settings that the search of its
+base found, changes one thing, and searches only how long to train.
 """
 
 from dataclasses import dataclass, replace
@@ -19,13 +20,18 @@ _RANDOM = {"sampler": "random", "size": 128}
 
 @dataclass(frozen=True)
 class Objective:
-    """Sections of a recipe, and what is searched: ``path`` gets each of ``values``, or of ``few`` with few images."""
+    """Sections of a recipe, and what is searched: ``path`` gets each of ``values``, or of ``few`` with few images.
+
+    An ablation has a ``base``, whose settings it keeps, without those that it ``sets`` itself.
+    """
 
     change: dict[str, Any]
     path: str
     values: tuple[Any, ...]
     few: tuple[Any, ...] = ()
     proxies: float = 1.0  # rate of the loss's own parameters, in multiples of the embedder's
+    base: str = ""
+    sets: str = ""
 
     def rates(self, rate: float) -> dict[str, Any]:
         """Return the optimizer's section for a rate."""
@@ -40,10 +46,20 @@ class Objective:
             "search": {"optimizer": list(map(self.rates, rates)), self.path: [*values[:count]]},
         }
 
-    def changed(self, change: dict[str, Any], path: str = "", values: tuple[Any, ...] = ()) -> "Objective":
-        """Return it with other sections, and if given another search."""
-        found = replace(self, change=merged(self.change, change))
-        return replace(found, path=path, values=values, few=()) if path else found
+    def kept(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """Return the candidate of a plan that keeps the settings of a search, a single trial."""
+        return {
+            "change": self.change,
+            "search": {path: [value] for path, value in settings.items() if path != self.sets},
+        }
+
+    def changed(self, change: dict[str, Any], path: str, values: tuple[Any, ...]) -> "Objective":
+        """Return it with other sections and another search."""
+        return replace(self, change=merged(self.change, change), path=path, values=values, few=())
+
+    def ablated(self, base: str, change: dict[str, Any], sets: str = "") -> "Objective":
+        """Return it as an ablation, with other sections."""
+        return replace(self, change=merged(self.change, change), base=base, sets=sets)
 
 
 def _loss(name: str, batches: dict[str, Any], path: str, values: tuple[Any, ...], **more: Any) -> Objective:
@@ -81,11 +97,25 @@ def _pair_losses() -> dict[str, Objective]:
         "Contrastive": ("contrastive", ("loss.margin", (1.0, 0.7, 0.5))),
         "Triplet": ("triplet", _MARGINS),
     }
-    found = {}
+    found = _tuple_losses()
     for word, (name, searched) in losses.items():
         found[f"{word}-Hard"] = _loss(name, _PAIRS, *searched, miner=_HARD)
         found[f"{word}, one anchor"] = _loss(name, _PAIRS, *searched, method=_ONE_ANCHOR)
         found[f"{word[0]}-PROFS"] = _loss(name, _PAIRS, *_PROJECTIONS, method=_PROFS)
+        found[f"{word[0]}-PROFS+HNCM"] = _loss(name, _PAIRS, *_PROJECTIONS, method={**_PROFS, "hncm": True})
+    return found
+
+
+def _tuple_losses() -> dict[str, Objective]:
+    """Return the losses of PROFS that no miner serves in the paper: as they are, and by projections with HNCM."""
+    losses = {
+        "Lifted": ("lifted-structure", ("loss.alpha", (1.0, 0.5, 2.0))),
+        "N-pair": ("n-pair", ("loss.norm_penalty", (0.0, 0.02, 0.002))),
+        "Angular": ("angular", ("loss.alpha", (45.0, 36.0, 40.0))),
+    }
+    found = {}
+    for word, (name, searched) in losses.items():
+        found[word] = _loss(name, _PAIRS, *searched)
         found[f"{word[0]}-PROFS+HNCM"] = _loss(name, _PAIRS, *_PROJECTIONS, method={**_PROFS, "hncm": True})
     return found
 
@@ -104,6 +134,8 @@ def _objectives() -> dict[str, Objective]:
         "Smooth-AP": _loss("smooth-ap", _FOURS, *_TEMPERATURES),
         "PNP-Dq": _loss("pnp", _FOURS, *_STEEPNESS, loss={"variant": "Dq", "temperature": 0.01}),
         **_pair_losses(),
+        "Multi-Similarity": _loss("multi-similarity", _FOURS, "loss.base", (0.5, 0.7, 0.3)),
+        "ROADMAP": _loss("roadmap", _FOURS, "loss.weight", (0.5, 0.2, 0.8)),
         "ProxyAnchor": _proxy("proxy-anchor", "loss.margin", (0.1, 0.0, 0.2)),
         "SoftTriple": _proxy("soft-triple", *_PROXIES, few=_FEW_PROXIES),
         "MPA": _mpa("class"),
@@ -118,29 +150,27 @@ def _objectives() -> dict[str, Objective]:
         options = {"variant": variant, **({"b": 4.0} if variant == "Ib" else {})}
         found[f"PNP-{variant}"] = _loss("pnp", _FOURS, *_TEMPERATURES, loss=options)
     for name in ("Smooth-AP", "PNP-Dq", "PNP-Ib", "PNP-O"):
-        found[f"{name}, merged"] = found[name].changed({"data": {"merge_classes": 3}})
+        found[f"{name}, merged"] = found[name].ablated(name, {"data": {"merge_classes": 3}})
     return found | _ablations(found) | _together(found)
 
 
 def _ablations(found: dict[str, Objective]) -> dict[str, Objective]:
-    """Return the papers' ablations; each keeps the search of a rate and of the one value that is not ablated."""
+    """Return the papers' ablations of projections, proxies and parts of THSG."""
     result = {}
     for steps in (1, 5, 20, 100):
-        held = found["M-PROFS"].changed({"method": {"steps": steps}}, *_BOUNDARIES)
-        result[f"M-PROFS, M = {steps}"] = held
+        result[f"M-PROFS, M = {steps}"] = found["M-PROFS"].ablated("M-PROFS", {"method": {"steps": steps}})
     for proximal in (0.0, 1e-2, 1.0):
-        result[f"M-PROFS, lambda = {proximal:g}"] = found["M-PROFS"].changed(
-            {"method": {"proximal": proximal}}, *_BOUNDARIES
-        )
-    for count in (2, 4, 8, 16):
+        change = {"method": {"proximal": proximal}}
+        result[f"M-PROFS, lambda = {proximal:g}"] = found["M-PROFS"].ablated("M-PROFS", change)
+    for count in (1, 4, 8, 16):
         change = {"loss": {"proxies_per_class": count}}
-        result[f"MPA, K = {count}"] = found["MPA"].changed(change, "loss.margin", (0.1, 0.0, 0.2))
+        result[f"MPA, K = {count}"] = found["MPA"].ablated("MPA", change, "loss.proxies_per_class")
     parts = {
         "THSG without G2": {"second_stage": False},
         "THSG without G2 and category": {"second_stage": False, "category": False},
         "THSG, category loss alone": {"hard": False, "second_stage": False},
     }
-    return result | {name: found["THSG"].changed({"method": fields}) for name, fields in parts.items()}
+    return result | {name: found["THSG"].ablated("THSG", {"method": fields}) for name, fields in parts.items()}
 
 
 def _together(found: dict[str, Objective]) -> dict[str, Objective]:

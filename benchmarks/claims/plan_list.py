@@ -7,6 +7,7 @@ from statistics import mean
 from benchmarks.claims.cells import RESULTS, Cell
 from benchmarks.claims.rounds import Round
 from benchmarks.claims.running import Piece, pieces
+from benchmarks.claims.sets import SETS
 
 
 def seconds_of(piece: Piece) -> float | None:
@@ -30,14 +31,18 @@ class Progress:
         known: dict[tuple[str, str], list[float]] = defaultdict(list)
         for piece, seconds in self.taken.items():
             if seconds is not None:
-                known[piece.cell.set, piece.kind].append(seconds)
+                known[piece.cell.set, piece.kind].append(seconds / piece.runs)
         self.usual = {kind: mean(seconds) for kind, seconds in known.items()}
 
     def left(self, pieces: list[Piece]) -> tuple[int, float]:
         """Return how many of some pieces are not done, and their estimated processor hours."""
         waiting = [piece for piece in pieces if self.taken[piece] is None]
-        seconds = (self.usual.get((piece.cell.set, piece.kind), piece.seconds()) for piece in waiting)
-        return len(waiting), sum(seconds) / 3600
+        return len(waiting), sum(piece.runs * self._seconds_of_a_run(piece) for piece in waiting) / 3600
+
+    def _seconds_of_a_run(self, piece: Piece) -> float:
+        """Return what runs like those of a piece took, or about what they will take."""
+        found = SETS[piece.cell.set]
+        return self.usual.get((piece.cell.set, piece.kind)) or self.usual.get((found.clean, piece.kind), found.seconds)
 
     def hours(self, pieces: list[Piece] | None = None) -> float:
         """Return the processor hours that some pieces took, or all."""

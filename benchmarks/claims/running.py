@@ -14,7 +14,7 @@ from benchmarks.claims.sets import SETS
 from tophit.comparing import Plan, Store
 from tophit.comparing.jobs import Job, do_job
 from tophit.comparing.plan import slug
-from tophit.comparing.tuning import read_trials, slots_of
+from tophit.comparing.tuning import best_trial, read_trials, slots_of
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Piece:
         found = self.cell.search if self.kind == "search" else self.cell.run
         return found(self.seed) is not None
 
-    def seconds(self) -> float:
-        """Return about how long it takes, as was measured once."""
-        found = SETS[self.cell.set]
-        return found.seconds * (found.trials if self.kind == "search" else 1.0)
+    @property
+    def runs(self) -> int:
+        """How many runs it has."""
+        return self.cell.trials if self.kind == "search" else 1
 
     def __str__(self) -> str:
         return f"{self.cell.set}, {self.cell.candidate}, {self.kind} {self.seed}"
@@ -77,7 +77,7 @@ def do_piece(piece: Piece, data: Path, out: Path) -> bool:
     """Do a piece and keep its result; return False if another process is at it, or at the search that it needs."""
     cell, seed = piece.cell, piece.seed
     found = SETS[cell.set]
-    if piece.kind == "seed" and cell.search(seed) is None:
+    if not (cell.is_ready(seed) if piece.kind == "search" else cell.search(seed)):
         return False
     place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
     store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{seed}")
@@ -87,11 +87,9 @@ def do_piece(piece: Piece, data: Path, out: Path) -> bool:
         plan = cell.plan(place, seed)
         store.begin(plan)
         if piece.kind == "search":
-            cell.keep_search(seed, _search(cell.candidate, plan, store))
+            cell.keep_search(seed, _search(cell, plan, store))
             return True
-        for slot, trial in enumerate(cell.search(seed) or []):  # of another machine, or an earlier session
-            if not store.trial_path(cell.candidate, slot).is_file():
-                store.write_json(store.trial_path(cell.candidate, slot), trial)
+        _bring_trials(cell, seed, plan, store)
         job = Job(cell.candidate, "seed", seed)
         if not job.is_done(store):
             do_job(job, plan, store, "")
@@ -99,9 +97,33 @@ def do_piece(piece: Piece, data: Path, out: Path) -> bool:
         return True
 
 
-def _search(name: str, plan: Plan, store: Store) -> list[dict[str, Any]]:
-    """Do the trials of a search that are missing, and return all of them."""
-    jobs = [Job(name, "trial", slot) for slot in range(slots_of(plan.candidates[name], plan.budget))]
+def _bring_trials(cell: Cell, seed: int, plan: Plan, store: Store) -> None:
+    """Write the trials that a search of another machine or an earlier session has kept, if they are not there."""
+    trials = cell.search(seed) or []
+    for slot in range(slots_of(plan.candidates[cell.candidate], plan.budget)):
+        if not store.trial_path(cell.candidate, slot).is_file():
+            trial = trials[slot] if slot < len(trials) else {"settings": {}, "value": None, "state": "left out"}
+            store.write_json(store.trial_path(cell.candidate, slot), trial)
+
+
+def _search(cell: Cell, plan: Plan, store: Store) -> list[dict[str, Any]]:
+    """Do the trials of a search that are missing, and return all of them.
+
+    One by one: first every rate with the first value, which is the paper's, then the other values at the best rate.
+    """
+    name = cell.candidate
+    slots = list(range(slots_of(plan.candidates[name], plan.budget)))
+    if not SETS[cell.set].one_by_one or cell.base:
+        return _do_trials(name, slots, plan, store)
+    values = SETS[cell.set].values
+    trials = _do_trials(name, slots[::values], plan, store)
+    best = trials.index(best_trial(trials) or trials[0])
+    trials += _do_trials(name, slots[best * values + 1 : (best + 1) * values], plan, store)
+    return trials
+
+
+def _do_trials(name: str, slots: list[int], plan: Plan, store: Store) -> list[dict[str, Any]]:
+    jobs = [Job(name, "trial", slot) for slot in slots]
     for job in jobs:
         if not job.is_done(store):
             do_job(job, plan, store, "")

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from benchmarks.claims.rounds import ROUNDS, Round
 from benchmarks.claims.sets import SETS, long_tailed, mislabelled
 
 from tophit.comparing import Store
-from tophit.comparing.plan import recipe_of
+from tophit.comparing.plan import EPOCHS, recipe_of
 from tophit.comparing.tuning import slots_of
 from tophit.data.feature_files import FeatureFile
 from tophit.training import train
@@ -26,17 +27,60 @@ from tophit.training import train
 TOY = "cub-heads"
 
 
-def test_every_candidate_of_a_set_gets_the_same_number_of_trials_and_the_same_rates() -> None:
-    cells = list(dict.fromkeys(cell for each in ROUNDS for name in each.sets for cell in each.cells(name)))
+def planned_cells(results: Path) -> list[Cell]:
+    """Return every cell of the plan once."""
+    cells = (cell for each in ROUNDS for name in each.sets for cell in each.cells(name, results))
+    return list(dict.fromkeys(cells))
+
+
+def keep_trials(cell: Cell, seed: int = 0) -> None:
+    """Write the search of a seed: every combination of settings, of which the last is the best."""
+    search = cell.plan("data", seed).candidates[cell.candidate].search
+    combinations = product(*(values for values in search.values() if isinstance(values, list)))
+    trials = [
+        {"settings": dict(zip(search, values, strict=True)), "value": 0.01 * number, "state": "complete"}
+        for number, values in enumerate(combinations)
+    ]
+    cell.keep_search(seed, [{**trial, "best_epoch": 3, "processor_seconds": 1.0} for trial in trials])
+
+
+def test_every_candidate_of_a_set_gets_the_same_number_of_trials_and_the_same_rates(tmp_path: Path) -> None:
+    cells = planned_cells(tmp_path)
     assert len({(cell.set, cell.digest) for cell in cells}) == len(cells)
     for cell in cells:
+        if cell.base is not None:
+            continue
         plan = cell.plan("data", 0)
         candidate = plan.candidates[cell.candidate]
-        assert slots_of(candidate, plan.budget) == SETS[cell.set].trials
+        found = SETS[cell.set]
+        assert slots_of(candidate, plan.budget) == len(found.rates) * found.values
         rates = candidate.search["optimizer"]
         assert isinstance(rates, list)
-        assert tuple(rate["head"]["lr"] for rate in rates) == SETS[cell.set].rates
+        assert tuple(rate["head"]["lr"] for rate in rates) == found.rates
         assert all(rate["backbone"]["lr"] == rate["head"]["lr"] for rate in rates)
+
+
+def test_an_ablation_and_changed_labels_keep_what_the_search_of_their_base_found(tmp_path: Path) -> None:
+    cells = [cell for cell in planned_cells(tmp_path) if cell.base is not None]
+    assert {cell.candidate for cell in cells} >= {"MPA, K = 4", "M-PROFS, M = 5", "THSG without G2"}
+    assert {cell.set for cell in cells} >= {"cub-heads-noise20", "cars-heads-tail"}
+    for cell in cells:
+        base = cell.base
+        assert base is not None
+        assert base.base is None
+        if base.search(0) is None:
+            assert not cell.is_ready(0)
+            keep_trials(base)
+        assert cell.is_ready(0)
+        plan = cell.plan("data", 0)
+        assert slots_of(plan.candidates[cell.candidate], plan.budget) == cell.trials == 1
+        settings = (base.search(0) or [])[-1]["settings"]
+        mine = {path: values[0] for path, values in plan.candidates[cell.candidate].search.items()}  # pyright: ignore
+        assert mine.items() <= settings.items()
+        assert set(settings) - set(mine) <= {"loss.proxies_per_class"}  # what the ablation itself sets
+    four = Cell("cub-heads", "MPA, K = 4", tmp_path).plan("data", 0)
+    settings = {path: values[0] for path, values in four.candidates["MPA, K = 4"].search.items()}  # pyright: ignore
+    assert recipe_of(four, "MPA, K = 4", 0, settings | {EPOCHS: 1}).loss.proxies_per_class == 4  # pyright: ignore
 
 
 def test_a_candidate_and_its_baseline_have_the_same_batches() -> None:
@@ -111,13 +155,38 @@ def test_a_result_is_the_table_of_its_run_and_of_one_plan_only(tmp_path: Path, m
     assert Cell(TOY, "MPA", tmp_path / "results").run(0) is None
 
 
-def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def toy_features(folder: Path) -> None:
+    """Write features of 24 classes in the place of the toy set's."""
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(24), 12)
     features = generator.normal(size=(24, 300))[labels] + generator.normal(size=(len(labels), 300))
-    file = tmp_path / "data" / SETS[TOY].source
+    file = folder / SETS[TOY].source
     file.parent.mkdir(parents=True)
     np.savez(file, features=features.astype(np.float32), labels=labels)
+
+
+def test_one_by_one_tries_the_rates_and_then_the_other_values_at_the_best_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy_features(tmp_path / "data")
+    short = replace(SETS[TOY], rates=(1e-4, 1e-2), values=3, epochs=2, patience=1, one_by_one=True)
+    monkeypatch.setitem(sets.SETS, TOY, short)
+    cell = Cell(TOY, "ProxyAnchor", tmp_path / "results")
+    for kind in ("search", "seed"):
+        if kind == "seed":
+            shutil.rmtree(tmp_path / "out" / "runs")  # another machine has only the results
+        assert running.do_piece(running.Piece(cell, kind, 0), tmp_path / "data", tmp_path / "out")
+    trials = cell.search(0) or []
+    tried = [(trial["settings"]["optimizer"]["head"]["lr"], trial["settings"]["loss.margin"]) for trial in trials]
+    better = max(trials[:2], key=lambda trial: trial["value"])["settings"]["optimizer"]["head"]["lr"]
+    assert tried == [(1e-4, 0.1), (1e-2, 0.1), (better, 0.0), (better, 0.2)]
+    assert len(tried) == cell.trials
+    best = max(trials, key=lambda trial: trial["value"])
+    assert (cell.run(0) or {})["settings"] == best["settings"] | {EPOCHS: best["best_epoch"]}
+
+
+def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toy_features(tmp_path / "data")
     short = replace(SETS[TOY], rates=(1e-3,), values=2, epochs=2, patience=1)
     monkeypatch.setitem(sets.SETS, TOY, short)
     plan = (Round("toy", (TOY,), ("ProxyAnchor", "MPA"), 2),)
@@ -155,15 +224,20 @@ def test_a_killed_run_goes_on_and_nothing_is_run_twice(tmp_path: Path, monkeypat
             assert found["settings"] == best["settings"] | {"schedule.epochs": best["best_epoch"]}
 
 
-@pytest.mark.parametrize("name", [*TOGETHER, "M-PROFS, M = 5", "THSG, category loss alone", "PNP-O, merged"])
+@pytest.mark.parametrize(
+    "name", [*TOGETHER, "L-PROFS+HNCM", "M-PROFS, M = 5", "THSG, category loss alone", "PNP-O, merged"]
+)
 def test_what_no_preset_has_learns(tmp_path: Path, name: str) -> None:
     generator = np.random.default_rng(0)
     labels = np.repeat(np.arange(18), 6)
     features = generator.normal(size=(18, 16))[labels] + generator.normal(size=(len(labels), 16))
     np.savez(tmp_path / "x.npz", features=features.astype(np.float32), labels=labels)
-    plan = Cell(TOY, name).plan(str(tmp_path / "x.npz"), 1)
+    cell = Cell(TOY, name, tmp_path / "results")
+    if cell.base is not None:
+        keep_trials(cell.base, 1)
+    plan = cell.plan(str(tmp_path / "x.npz"), 1)
     candidate = plan.candidates[name]
-    for slot in (0, 1):
+    for slot in (0, -1):
         settings = {path: values[slot] for path, values in candidate.search.items() if isinstance(values, list)}
         recipe = recipe_of(plan, name, 0, settings | {"schedule.epochs": 1, "embedder.dim": 8})
         result = train(recipe, tmp_path / f"run-{slot}")
