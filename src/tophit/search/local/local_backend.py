@@ -33,7 +33,15 @@ from tophit.search.local.part_search import Found, Texts, nearest
 from tophit.search.local.repairing import repair
 from tophit.search.local.segment import checksums
 from tophit.search.local.selecting import Selection, select
-from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot
+from tophit.search.local.snapshot import (
+    Snapshot,
+    WriterLock,
+    is_index,
+    last_version,
+    locked,
+    publish,
+    read_snapshot,
+)
 from tophit.search.local.state import State, load, remove_leftovers
 from tophit.search.local.verifying import verify
 
@@ -71,7 +79,7 @@ class LocalBackend:
         """Create an empty index in a folder and open it for writing; the options are those of :class:`LocalOptions`."""
         wanted = checked_options(options)
         folder = Path(location)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             if is_index(folder):
                 raise UsageError(f"{folder} already holds an index; open it, or choose another folder.")
             database = Database.create(folder / new_database_name())
@@ -92,7 +100,7 @@ class LocalBackend:
         """Write a whole index, replacing the one in the folder if there is one, and open it for writing."""
         wanted = checked_options(options)
         folder = Path(location)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             database = Database.create(folder / new_database_name())
             with database.transaction(described("building", ids)):
                 database.insert(ids, vectors, metadata)
@@ -112,7 +120,7 @@ class LocalBackend:
         read_snapshot(folder)  # no lock file in a folder without an index
         if not writable:
             return cls(folder, None, **options)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             return cls(folder, lock, **options)
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -234,7 +242,7 @@ class LocalBackend:
     @staticmethod
     def repair_folder(location: str | Path) -> list[str]:
         """Repair an index that is too damaged to be opened."""
-        with _locked(Path(location)) as lock:
+        with locked(Path(location)) as lock:
             report = repair(Path(location), new_database_name())
             lock.release()
             return report
@@ -384,18 +392,3 @@ class _Reading:
         if isinstance(error, sqlite3.Error):
             check_cancelled()
             raise TophitError(f"The index in {self._backend.folder} can't be read: {error}; repair it.") from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[WriterLock]:
-    """Take the writer's lock in a folder, which is created if missing; release it only if something fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
-    lock = WriterLock(folder)
-    try:
-        yield lock
-    except BaseException:
-        lock.release()
-        raise
