@@ -137,10 +137,12 @@ def _faiss_graphs(vectors: np.ndarray, exact: Any, k: int, folder: Path) -> Iter
 
         index = _faiss(spec, vectors, folder, prepare)
 
-        def searches(effort: int, index: Any = index) -> Search:
-            return _refined(index, exact, k, 1.8, FAISS.SearchParametersHNSW(efSearch=effort))
+        for factor in (1.2, 1.8):
 
-        yield spec, searches, [one for one in EFFORTS if one >= 18]
+            def searches(effort: int, index: Any = index, factor: float = factor) -> Search:
+                return _refined(index, exact, k, factor, FAISS.SearchParametersHNSW(efSearch=effort))
+
+            yield f"{spec}, {factor:g} candidates", searches, [one for one in EFFORTS if one >= factor * k]
 
 
 def _hnswlib(vectors: np.ndarray, k: int, folder: Path) -> Iterator[Any]:
