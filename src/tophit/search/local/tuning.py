@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import faiss
@@ -57,18 +57,38 @@ class _Sample:
 
     def __init__(self, vectors: np.ndarray, rows: np.ndarray, others: np.ndarray) -> None:
         check_cancelled()
+        self.rows = rows
         self.queries = np.ascontiguousarray(vectors[rows])
         near = scan(self.queries, vectors, min(100 + _SPARE, len(vectors)))
         scores = np.where(others[near], exact_scores(self.queries, vectors, near), -np.inf)
         self.scores = -np.sort(-scores, axis=1)[:, :100]
+        self._for: Any = None
+        self._known: list[tuple[slice, AbstractContextManager[None]]] = []
 
     def recall(self, search: Approximate, k: int, effort: int, factor: float) -> float:
         """Return the share of the k nearest that is among the best k; equal scores count."""
         check_cancelled()
-        found = search.candidates(self.queries, k + EXTRA, effort, factor)
-        k = min(k, self.scores.shape[1])
-        good = ((found.scores >= self.scores[:, k - 1 : k] - 1e-6) & (found.rows >= 0)).sum(axis=1)
-        return float((np.minimum(good, k) / k).mean())
+        last = min(k, self.scores.shape[1])
+        shares: list[np.ndarray] = []
+        for some, links in self._groups(search.index):
+            with links:
+                found = search.candidates(self.queries[some], k + EXTRA, effort, factor)
+            good = ((found.scores >= self.scores[some, last - 1 : last] - 1e-6) & (found.rows >= 0)).sum(axis=1)
+            shares.append(np.minimum(good, last) / last)
+        return float(np.concatenate(shares).mean())
+
+    def _groups(self, index: Any) -> "list[tuple[slice, AbstractContextManager[None]]]":
+        """Return which queries are looked for together, and what takes them out of the index meanwhile.
+
+        From a graph only a few rows are taken out at a time: it would be a worse one without many.
+        """
+        if not isinstance(index, faiss.IndexHNSW):
+            return [(slice(None), nullcontext())]
+        if self._for is not index:
+            size = max(8, index.ntotal // 400)
+            slices = [slice(start, start + size) for start in range(0, len(self.rows), size)]
+            self._for, self._known = index, [(some, _Unlinked(index, self.rows[some])) for some in slices]
+        return self._known
 
     def seconds(self, search: Approximate, k: int, effort: int, factor: float) -> float:
         """Return the time that the queries take, of one processor."""
@@ -82,38 +102,37 @@ def tune(index: Any, kind: str, vectors: np.ndarray, samples: Samples, target: f
     search = Approximate(index, {}, vectors)
     search.keep(samples.others)
     tuning: dict[str, Any] = {"target": target, "sample": samples.count}
-    with _unlinked(index, samples.rows):
-        tuning["10"] = _tune_for(search, kind, samples, 10, target)
-        tuning["100"] = _tune_for(search, kind, samples, 100, target) if len(vectors) > 100 else tuning["10"]
+    tuning["10"] = _tune_for(search, kind, samples, 10, target)
+    tuning["100"] = _tune_for(search, kind, samples, 100, target) if len(vectors) > 100 else tuning["10"]
     return tuning
 
 
-@contextmanager
-def _unlinked(index: Any, rows: np.ndarray) -> Iterator[None]:
-    """Take the links to some rows out of a graph in a block.
+class _Unlinked:
+    """Takes the links to some rows out of a graph in a block.
 
     Such a link leads to a neighbour of the row instead, as it might if the row had never been there; where that is
     hidden too, or above the lowest level, it leads back to its own start.
     """
-    if not isinstance(index, faiss.IndexHNSW):
-        yield
-        return
-    graph: Any = index.hnsw
-    links = FAISS.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
-    firsts = FAISS.vector_to_array(graph.offsets).astype(np.int64)
-    hidden = np.zeros(index.ntotal + 1, bool)  # the last is for -1, no link
-    hidden[rows] = True
-    places = np.flatnonzero(hidden[links])
-    kept = links[places]
-    starts = np.searchsorted(firsts, places, side="right") - 1
-    width = graph.nb_neighbors(0)
-    instead = links[firsts[kept] + np.random.default_rng(3).integers(0, width // 2, len(kept))]
-    usable = (instead >= 0) & ~hidden[instead] & (places - firsts[starts] < width)
-    links[places] = np.where(usable, instead, starts)
-    try:
-        yield
-    finally:
-        links[places] = kept
+
+    def __init__(self, index: Any, rows: np.ndarray) -> None:
+        graph = index.hnsw
+        self._links = links = FAISS.rev_swig_ptr(graph.neighbors.data(), graph.neighbors.size())
+        firsts = FAISS.vector_to_array(graph.offsets).astype(np.int64)
+        hidden = np.zeros(index.ntotal + 1, bool)  # the last is for -1, no link
+        hidden[rows] = True
+        self._places = places = np.flatnonzero(hidden[links])
+        self._kept = kept = links[places]
+        starts = np.searchsorted(firsts, places, side="right") - 1
+        width = graph.nb_neighbors(0)
+        instead = links[firsts[kept] + np.random.default_rng(3).integers(0, width // 2, len(kept))]
+        usable = (instead >= 0) & ~hidden[instead] & (places - firsts[starts] < width)
+        self._instead = np.where(usable, instead, starts)
+
+    def __enter__(self) -> None:
+        self._links[self._places] = self._instead
+
+    def __exit__(self, *error: object) -> None:
+        self._links[self._places] = self._kept
 
 
 def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: float) -> dict[str, Any]:
