@@ -1,4 +1,4 @@
-"""Above a size the local backend searches through IVF or HNSW: recall is measured, filters and deletions keep it."""
+"""Above a size the local backend searches through lists or a graph: recall is measured; filters, deletions keep it."""
 
 import subprocess
 import sys
@@ -13,6 +13,7 @@ from tophit.search import Hit, Index
 from tophit.search.local import approximate
 
 COUNT, DIM, GROUPS = 3000, 16, 40
+KINDS = ["ivf", "pq", "hnsw"]
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +42,14 @@ def recall(found: list[list[Hit]], queries: np.ndarray, vectors: np.ndarray, all
     return float(np.mean([len({int(hit.id) for hit in hits} & set(true)) / len(true) for hits, true in pairs]))
 
 
-@pytest.mark.parametrize("kind", ["auto", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", [0.9, 0.98])
 def test_the_recall_asked_for_is_reached_and_told(tmp_path: Path, vectors: Any, kind: str, target: float) -> None:
     stored, groups, queries = vectors
     everything = np.arange(COUNT)
     with filled(tmp_path, stored, groups, kind=kind, recall=target) as index:
         told = index.stats()
-        assert told["kind"] == ("hnsw" if kind == "hnsw" else "ivf")
+        assert told["kind"] == kind
         assert told["recall@10"] >= target
         for k in (10, 100):
             # 200 other queries than those it was tuned with: three standard errors of slack
@@ -70,19 +71,21 @@ def test_a_recall_of_one_is_exact_and_the_kind_can_be_changed(tmp_path: Path, ve
         version = index.stats()["version"]
         index.compact()  # nothing to do
         assert index.stats()["version"] == version
-    with pytest.raises(UsageError, match="no kind of index 'tree'; choices: auto, flat, ivf, hnsw"):
+    with pytest.raises(UsageError, match="no kind of index 'tree'; choices: auto, flat, ivf, pq, hnsw"):
         Index.create(tmp_path / "x", 3, kind="tree")
     with pytest.raises(UsageError, match="has no option 'speed'"):
         Index.create(tmp_path / "x", 3, speed=1)
 
 
-@pytest.mark.parametrize("exact_rows", [50, 50_000])
-def test_filters_keep_recall(tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch, exact_rows: int) -> None:
+@pytest.mark.parametrize(("kind", "exact_rows"), [*((kind, 50) for kind in KINDS), ("ivf", 50_000)])
+def test_filters_keep_recall(
+    tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch, kind: str, exact_rows: int
+) -> None:
     """Filters that are random with respect to the query, and one that keeps only groups far from most queries."""
     monkeypatch.setattr(approximate, "EXACT_ROWS", exact_rows)
     stored, groups, queries = vectors
     numbers = np.arange(COUNT)
-    with filled(tmp_path, stored, groups) as index:
+    with filled(tmp_path, stored, groups, kind=kind) as index:
         index.delete([str(i) for i in range(0, COUNT, 10)])
         alive = numbers % 10 > 0
         for where, mask in (
@@ -93,10 +96,12 @@ def test_filters_keep_recall(tmp_path: Path, vectors: Any, monkeypatch: pytest.M
         ):
             found = index.search(queries, 10, where)
             assert recall(found, queries, stored, np.flatnonzero(mask & alive), 10) > 0.97
+            single = [index.search(query, 10, where)[0] for query in queries[:10]]
+            assert recall(single, queries[:10], stored, np.flatnonzero(mask & alive), 10) > 0.95
             assert all(mask[int(hit.id)] and alive[int(hit.id)] for hits in found for hit in hits)
 
 
-@pytest.mark.parametrize("kind", ["auto", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_was_deleted_or_replaced_since_is_not_found(tmp_path: Path, vectors: Any, kind: str) -> None:
     stored, groups, _ = vectors
     with filled(tmp_path, stored, groups, kind=kind) as index:
@@ -111,7 +116,7 @@ def test_what_was_deleted_or_replaced_since_is_not_found(tmp_path: Path, vectors
         assert index.verify() == []
 
 
-@pytest.mark.parametrize("kind", ["auto", "hnsw"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_where_all_neighbours_were_deleted_farther_items_are_found(tmp_path: Path, vectors: Any, kind: str) -> None:
     stored, groups, queries = vectors
     near = np.argsort(-(queries[:6] @ stored.T), axis=1)[:, :400]
@@ -149,7 +154,7 @@ def test_it_works_beside_a_library_that_changes_faiss(tmp_path: Path) -> None:
         "import sys, numpy as np, faiss.contrib.torch_utils\n"
         "from tophit.search import Index\n"
         "vectors = np.random.default_rng(0).normal(size=(1200, 16))\n"
-        "index = Index.create(sys.argv[1], 16, exact_below=1000)\n"
+        "index = Index.create(sys.argv[1], 16, exact_below=1000, kind='ivf')\n"
         "index.upsert([str(i) for i in range(1200)], vectors)\n"
         "index.compact()\n"
         "print(index.stats()['kind'], index.search(vectors[7], k=1)[0][0].id)\n"

@@ -7,10 +7,10 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from tophit.cli.search import WhereOption
+from tophit.cli.search import BuildOption, MemoryOption, WhereOption
 from tophit.cli.shell import RunOption, Verbose, app, console
 from tophit.errors import TophitError
-from tophit.wording import counted
+from tophit.wording import counted, readable_bytes
 
 items_app = typer.Typer(
     help="Manage an index: its facts, duplicates, deleting items, changing to a new model.", no_args_is_help=True
@@ -63,10 +63,26 @@ def _readable(name: str, value: Any) -> str:
     """Return a fact of an index as a person reads it."""
     if name == "bytes":
         return f"{value / 1e6:,.1f} MB"
+    if name == "budget":
+        return f"{readable_bytes(value['memory'])} of memory, {value['build']:,.0f} s to build"
+    if name == "measured":
+        return "\n".join(map(_measured, value)) or "nothing: the kind was not chosen by measuring"
     if isinstance(value, list):  # segments: facts of each
         parts = (", ".join(f"{key} {each}" for key, each in one.items()) for one in value if isinstance(one, dict))
         return "\n".join(parts) or "none"
     return "none" if value in (None, "") else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _measured(one: dict[str, Any]) -> str:
+    """Return what was measured of a kind of index when it was chosen, or why it was left out."""
+    if "left out" in one:
+        return f"{one['kind']}: left out, {one['left out']}"
+    times = one["microseconds"]
+    return (
+        f"{one['kind']}: recall@10 {one['recall@10']:.3f}, {times['alone']:,.0f} microseconds a query alone, "
+        f"{times['together']:,.0f} in a batch, {readable_bytes(one['memory'])} of memory, "
+        f"{one['build seconds']:,.0f} s to build"
+    )
 
 
 @items_app.command("delete", epilog="Example: tophit items delete mine.index /photos/a.jpg /photos/b.jpg")
@@ -107,12 +123,13 @@ def duplicates(
     console.print(table)
 
 
-@items_app.command("compact", epilog="Example: tophit items compact mine.index")
-def compact(folder: Folder, verbose: Verbose = False) -> None:
-    """Merge what was written since the last compaction, and tune the search again."""
+@items_app.command("compact", epilog="Example: tophit items compact mine.index --memory 2GB --build 5min")
+def compact(folder: Folder, memory: MemoryOption = None, build: BuildOption = None, verbose: Verbose = False) -> None:
+    """Merge what was written since the last compaction; choose the kind of index again and tune it."""
     from tophit.search.catalogue import open_to_search
 
-    with open_to_search(folder, writable=True) as catalogue:
+    budget = {name: value for name, value in (("memory", memory), ("build", build)) if value is not None}
+    with open_to_search(folder, writable=True, **budget) as catalogue:
         catalogue.index.compact()
         console.print(f"{len(catalogue.index)} items compacted.", highlight=False)
 

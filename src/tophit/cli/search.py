@@ -23,6 +23,15 @@ WhereOption = Annotated[
     typer.Option("--where", help="Only items with: label=cat, label=cat,dog, price<10, sold!=true (repeatable)."),
 ]
 
+MemoryOption = Annotated[
+    str | None,
+    typer.Option("--memory", help="What a large index may hold in memory: 2GB. Without: half of the machine's."),
+]
+BuildOption = Annotated[
+    str | None,
+    typer.Option("--build", help="How long choosing and building a large index may take: 5min. Without: 10min."),
+]
+
 
 class _IndexCommand(TyperCommand):
     """Asks the registry what to say about backends, and only when the help is shown."""
@@ -67,6 +76,8 @@ def index(
     recall: Annotated[
         float | None, typer.Option("--recall", min=0.5, max=1, help="The recall that a large index is tuned for.")
     ] = None,
+    memory: MemoryOption = None,
+    build: BuildOption = None,
     backend: Annotated[str | None, typer.Option("--backend", "--engine")] = None,
     uri: Annotated[str, typer.Option("--uri")] = "",
     dsn: Annotated[str, typer.Option("--dsn")] = "",
@@ -81,17 +92,17 @@ def index(
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
     from tophit.api import images_for, without_labels
     from tophit.files import check_cache, check_folder
+    from tophit.search.versions import IndexOptions
 
     check_folder(out, "--out")
     check_cache()
+    options = IndexOptions(backend, uri or dsn, name, kind, recall, memory, build)
     part = None if images is None else images_for(images, run, split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue, load_catalogue
-    from tophit.search.versions import IndexOptions
 
     view = TerminalView(console)
-    options = IndexOptions(backend, uri or dsn, name, kind, recall)
     if part is None:
         assert vectors is not None
         catalogue, written = load_catalogue(load(run), vectors, out, view.track("Loading"), options=options)

@@ -26,6 +26,7 @@ from tophit.models.cut import Trunk, stage_shapes
 from tophit.models.embedder import Embedder, digest
 from tophit.models.runtimes import BATCH, choose_runtime
 from tophit.progress import View
+from tophit.wording import readable_bytes
 
 Precision = Literal["float16", "float32"]
 _SIDES = 32  # sizes that are recommended are multiples of it
@@ -269,16 +270,11 @@ def _tell(
     size, free = missing * source.bytes_each, shutil.disk_usage(store.folder).free
     after = f"after the stage {embedder.backbone.stages()[frozen - 1].name}" if frozen else "(pixels)"
     view.note(
-        f"Activations {after} are computed once: {missing:,} views, {_amount(size)} in {store.folder} "
-        f"({_amount(free)} free)."
+        f"Activations {after} are computed once: {missing:,} views, {readable_bytes(size)} in {store.folder} "
+        f"({readable_bytes(free)} free)."
     )
     if size > free:
         raise TophitError(_too_large(embedder, frozen, wanted, source, free, f"{store.folder} has {{room}} free"))
-
-
-def _amount(size: float) -> str:
-    units = [("GB", 1e9, 1e8), ("MB", 1e6, 1e5), ("kB", 1e3, 0.0)]
-    return next(f"{size / unit:,.1f} {name}" for name, unit, least in units if size >= least)
 
 
 def _too_large(
@@ -301,8 +297,8 @@ def _too_large(
     if side >= _SIDES:
         fits.append(f"embedder.size: {side}")
     return (
-        f"The activations for embedder.trainable: last need {_amount(needed)} ({count:,} views of "
-        f"{_amount(source.bytes_each)}), and {limit.format(room=_amount(room))}. What would fit: "
+        f"The activations for embedder.trainable: last need {readable_bytes(needed)} ({count:,} views of "
+        f"{readable_bytes(source.bytes_each)}), and {limit.format(room=readable_bytes(room))}. What would fit: "
         f"{', or '.join(fits) or 'embedder.trainable: head'}; or allow more with data.activations_gb and a larger disk "
         "(TOPHIT_CACHE)."
     )

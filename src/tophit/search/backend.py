@@ -19,7 +19,7 @@ from tophit.registry import find, names
 from tophit.search.filters import Condition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Hit:
     """One search result: rank from 1, cosine similarity, and the item found; with groups, the rest of its group."""
 
@@ -30,6 +30,24 @@ class Hit:
     others: "tuple[Hit, ...]" = ()
     chance: float | None = None
     """That it is right, where the index is calibrated."""
+
+    def __init__(
+        self,
+        rank: int,
+        score: float,
+        id: str,  # noqa: A002
+        metadata: dict[str, Any],
+        others: "tuple[Hit, ...]" = (),
+        chance: float | None = None,
+    ) -> None:
+        """Set the fields as plain entries: the checks of a frozen class would take as long as some searches."""
+        fields = self.__dict__
+        fields["rank"] = rank
+        fields["score"] = score
+        fields["id"] = id
+        fields["metadata"] = metadata
+        fields["others"] = others
+        fields["chance"] = chance
 
 
 @dataclass(frozen=True)
@@ -147,7 +165,7 @@ class BackendFacts:
     kinds: tuple[str, ...] = ()
     """The kinds of index there are, for the help."""
     tunes_recall: bool = False
-    """Whether ``create`` takes ``recall``."""
+    """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     """Arguments of ``create`` and ``open`` that come from environment variables and are never written to disk."""
     password: str = ""

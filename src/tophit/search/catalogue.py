@@ -287,9 +287,12 @@ def load_catalogue(
     return open_catalogue(folder, writable=True), written
 
 
-def open_to_search(folder: str | Path, writable: bool = False) -> Catalogue:
-    """Open an index for a few searches or changes, as a command makes them: torch is imported only if it is needed."""
-    index, embedder = open_for_queries(folder, writable)
+def open_to_search(folder: str | Path, writable: bool = False, **options: Any) -> Catalogue:
+    """Open an index for a few searches or changes, as a command makes them: torch is imported only if it is needed.
+
+    ``options`` are those of the local backend for the next compaction.
+    """
+    index, embedder = open_for_queries(folder, writable, **options)
     return Catalogue(index, cast("Embedder", embedder), index_calibration(folder, index.fingerprint))
 
 

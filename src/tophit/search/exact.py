@@ -38,7 +38,7 @@ def exact_scores(queries: np.ndarray, vectors: np.ndarray, rows: np.ndarray) -> 
     scores = np.empty(rows.shape, np.float32)
     if rows.size:
         threads = faiss.omp_get_max_threads()
-        if rows.size < _WORTH_THREADS:
+        if rows.size < _WORTH_THREADS or len(rows) == 1:  # each thread takes whole queries
             faiss.omp_set_num_threads(1)
         rows = np.ascontiguousarray(rows, np.int64)
         faiss.fvec_inner_products_by_idx(  # type: ignore[attr-defined]

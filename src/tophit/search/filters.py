@@ -36,7 +36,9 @@ class Condition:
 def parse_filter(where: Mapping[str, Any] | None, most_values: int = MOST_VALUES) -> list[Condition]:
     """Read a filter: ``field: value`` is equality, a list means any of it, a mapping holds operators and values."""
     conditions: list[Condition] = []
-    for field, wanted in (where or {}).items():
+    if not where:
+        return conditions
+    for field, wanted in where.items():
         if isinstance(wanted, Mapping):
             conditions += [_condition(field, str(operator), value) for operator, value in wanted.items()]
         else:

@@ -247,7 +247,7 @@ def _search(index: Index, queries: np.ndarray, k: int, where: Where, without: Se
     answers: list[list[Hit]] = []
     for hits, names in zip(index.search(queries, depth, where), without, strict=True):
         kept = [hit for hit in hits if hit.id not in names][:k]
-        answers.append([replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)])
+        answers.append([hit if hit.rank == rank else replace(hit, rank=rank) for rank, hit in enumerate(kept, 1)])
     return answers
 
 

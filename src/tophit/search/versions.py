@@ -7,7 +7,7 @@ atomically; the version before is kept, so that one can go back.
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from tophit.search.credentials import (
     withheld,
 )
 from tophit.search.index import Index
+from tophit.search.local.budget import check_budget
 from tophit.search.query_embedder import QueryEmbedder, load_checked
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ class IndexOptions:
     """How a new index is made: in which backend, at which address, and the start of its name there.
 
     ``kind`` is the backend's word for a kind of index, such as hnsw. ``recall`` is what a large index is tuned for,
-    where the backend can do that. Without a ``backend`` the index is kept in the catalogue's folder.
+    where the backend can do that; ``memory`` and ``build`` are its budget, such as 2GB and 5min. Without a ``backend``
+    the index is kept in the catalogue's folder.
     """
 
     backend: str | None = None
@@ -76,6 +78,11 @@ class IndexOptions:
     name: str = "tophit"
     kind: str | None = None
     recall: float | None = None
+    memory: str | None = None
+    build: str | None = None
+
+    def __post_init__(self) -> None:
+        check_budget(self.memory, self.build)
 
 
 def is_catalogue(folder: str | Path) -> bool:
@@ -186,13 +193,15 @@ def open_version(folder: str | Path, name: str | None = None, writable: bool = F
     return index, load_checked(place, index.fingerprint)
 
 
-def open_for_queries(folder: str | Path, writable: bool = False) -> tuple[Index, QueryEmbedder]:
+def open_for_queries(folder: str | Path, writable: bool = False, **options: Any) -> tuple[Index, QueryEmbedder]:
     """Open the active version for a few searches: its embedder is loaded when it is needed, without torch if it can."""
-    index, place = _open_index(Path(folder), None, writable)
+    index, place = _open_index(Path(folder), None, writable, options)
     return index, QueryEmbedder(place, index.fingerprint)
 
 
-def _open_index(folder: Path, name: str | None, writable: bool) -> tuple[Index, Path]:
+def _open_index(
+    folder: Path, name: str | None, writable: bool, options: Mapping[str, Any] | None = None
+) -> tuple[Index, Path]:
     """Open the index of a version, and return the version's folder too."""
     known = read_versions(folder)
     name = name or known.current
@@ -201,9 +210,12 @@ def _open_index(folder: Path, name: str | None, writable: bool) -> tuple[Index, 
     if name not in known.versions:
         raise UsageError(f"{folder} has no version '{name}'; there are {', '.join(known.versions)}.")
     version = known.versions[name]
-    more: dict[str, Any] = {"writable": writable} if backend_facts(version.backend).in_folder else {}
+    facts = backend_facts(version.backend)
+    if options and not facts.tunes_recall:
+        raise UsageError(f"{_names(options)}: only for the {folder_backend()} backend, not for {version.backend}.")
+    more: dict[str, Any] = {"writable": writable} if facts.in_folder else {}
     secrets = {} if more else credentials(version.backend, version.location)
-    given = {**version.options, **more, **secrets}
+    given = {**version.options, **more, **secrets, **(options or {})}
     try:
         index = Index.open(_location(folder, version), version.fingerprint, backend=version.backend, **given)
     except TophitError as error:
@@ -223,7 +235,10 @@ def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
     facts = backend_facts(backend)
     if options.recall is not None and not facts.tunes_recall:
         raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
-    given = {facts.kind_option: options.kind, "recall": options.recall}
+    budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
+    if budget and not facts.tunes_recall:
+        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
+    given = {facts.kind_option: options.kind, "recall": options.recall, **budget}
     made_with = {key: value for key, value in given.items() if value is not None}
     if facts.in_folder:
         return Version(backend, f"{name}/index", fingerprint, made_with=made_with)
@@ -233,6 +248,10 @@ def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
     return Version(backend, options.location, fingerprint, {facts.named_by: f"{options.name}_{name}"}, made_with)
 
 
+def _names(options: Mapping[str, Any]) -> str:
+    return " and ".join(f"--{name}" for name in options)
+
+
 def _options_of(known: Versions) -> IndexOptions:
     """Return the options of the active version, for another beside it."""
     if known.current is None:
@@ -240,7 +259,8 @@ def _options_of(known: Versions) -> IndexOptions:
     version = known.versions[known.current]
     facts, made = backend_facts(version.backend), version.made_with
     name = str(version.options.get(facts.named_by, "tophit_")).rpartition("_")[0]
-    return IndexOptions(version.backend, version.location, name, made.get(facts.kind_option), made.get("recall"))
+    more = {option: made.get(option) for option in ("recall", "memory", "build")}
+    return IndexOptions(version.backend, version.location, name, made.get(facts.kind_option), **more)
 
 
 def _location(folder: Path, version: Version) -> str:

@@ -10,18 +10,17 @@ import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tophit.cancelling import check_cancelled, is_cancelled
-from tophit.data.item_rows import LABELS, listed_labels
+from tophit.cancelling import is_cancelled
 from tophit.errors import DiskFull, TophitError
-from tophit.search.filters import Condition
 from tophit.search.local.acknowledged import Acknowledged, AcknowledgedList, ReadList, missing_writes, now, read_list
+from tophit.search.local.fields import field_rows
+from tophit.search.local.keys import all_keys
 from tophit.search.local.snapshot import file_facts
 
 _SCHEMA = """
@@ -38,13 +37,6 @@ _FACTS = {"last_key", "oldest", "changes"}
 _CHUNK = 10_000
 _STEPS_BETWEEN_LOOKS = 100_000
 """Steps of SQLite's machine, some milliseconds, between looks at whether anybody still waits for a query."""
-_KINDS = {bool: 0, int: 1, float: 1, str: 2}
-"""Values are compared within a kind only: true is not 1, and 1 is not the text '1'."""
-
-
-def kind_of(value: Any) -> int | None:
-    """Return the kind of a value that filters compare: boolean, number or text; None for others."""
-    return _KINDS.get(type(value))
 
 
 def item_checksum(item_id: str, metadata: str) -> int:
@@ -298,20 +290,23 @@ class Database:
 
     def tombstones(self) -> np.ndarray:
         """Return the keys of vectors in segments that are no longer there, ascending."""
-        return _keys(self.connection.execute("SELECT key FROM tombstones ORDER BY key"))
+        return all_keys(self.connection.execute("SELECT key FROM tombstones ORDER BY key"))
 
-    def metadata(self, keys: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Return the metadata of items by key."""
-        found: dict[int, dict[str, Any]] = {}
+    def texts(self, keys: Sequence[int]) -> list[str]:
+        """Return the metadata of items (as JSON text) by key, in order."""
+        found: dict[int, str] = {}
         for start in range(0, len(keys), _CHUNK):
             wanted = ",".join(map(str, keys[start : start + _CHUNK]))
             rows = self.connection.execute(f"SELECT key, metadata, id, checksum FROM items WHERE key IN ({wanted})")
-            some = rows.fetchall()
-            for _, text, item_id, checksum in some:
+            for key, text, item_id, checksum in rows:
                 _check_item(item_id, text, checksum)
-            texts = json.loads(f"[{','.join(row[1] for row in some)}]")  # one call is faster than one per row
-            found.update(zip((row[0] for row in some), texts, strict=True))
-        return found
+                found[key] = text
+        missing = next((key for key in keys if key not in found), None)
+        if missing is not None:
+            raise TophitError(
+                f"The index is damaged: {self.path.name} lacks the item with the key {missing}; repair it."
+            )
+        return [found[key] for key in keys]
 
     def in_order(self, after: str, most: int) -> list[tuple[str, int, str]]:
         """Return up to ``most`` items (id, key, metadata text) after an id, in the order of ids."""
@@ -347,81 +342,3 @@ def _connect(path: Path, writable: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
     return connection
-
-
-def field_rows(items: Any) -> Iterator[tuple[str, int, Any, int]]:
-    """Iterate over what filters compare of items, given as key and metadata: field, kind, value, key."""
-    for key, metadata in items:
-        for field, value in metadata.items():
-            kind = kind_of(value)
-            if kind is not None:
-                yield field, kind, value, key
-        for label in dict.fromkeys(listed_labels(metadata)):
-            yield LABELS, _KINDS[str], label, key
-
-
-def _keys(rows: Iterator[tuple[int]]) -> np.ndarray:
-    return np.fromiter((row[0] for row in rows), np.int64)
-
-
-_SQL = {"eq": "=", "ne": "=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The allowed keys, ascending; or, where there are no ``keys``, all but the ``excluded`` ones."""
-
-    keys: np.ndarray | None
-    excluded: np.ndarray
-
-    def rows(self, keys: np.ndarray, live: np.ndarray | None) -> np.ndarray:
-        """Return the allowed rows, ascending, of a part with these ascending keys."""
-        if self.keys is not None:
-            rows = rows_of(keys, self.keys)
-            return rows if live is None else rows[live[rows]]
-        mask = np.ones(len(keys), bool) if live is None else live.copy()
-        mask[rows_of(keys, self.excluded)] = False
-        return np.flatnonzero(mask)
-
-
-def select(database: Database, where: Sequence[Condition]) -> Selection:
-    """Find the items that meet every condition."""
-    nothing = np.empty(0, np.int64)
-    included = [_matching(database, one) for one in where if one.operator != "ne"]
-    excluded = [_matching(database, one) for one in where if one.operator == "ne"]
-    without = reduce(np.union1d, excluded, nothing)
-    if not included:
-        return Selection(None, without)
-    included.sort(key=len)
-    return Selection(np.setdiff1d(reduce(np.intersect1d, included), without, assume_unique=True), nothing)
-
-
-def _matching(database: Database, condition: Condition) -> np.ndarray:
-    """Return the keys of the items that meet a condition; of ``ne``, those that do not."""
-    check_cancelled()
-    if condition.operator == "in":
-        return _any_of(database, condition.field, condition.value)
-    rows = database.connection.execute(
-        f"SELECT key FROM fields WHERE field = ? AND kind = ? AND value {_SQL[condition.operator]} ?",
-        (condition.field, kind_of(condition.value), condition.value),
-    )
-    return np.unique(_keys(rows))
-
-
-def _any_of(database: Database, field: str, values: Sequence[Any]) -> np.ndarray:
-    """Return the keys of the items whose field has any of these values, by one query for each kind of value."""
-    by_kind: dict[int | None, list[Any]] = {}
-    for value in values:
-        by_kind.setdefault(kind_of(value), []).append(value)
-    query = "SELECT key FROM fields WHERE field = ? AND kind = ? AND value IN (SELECT value FROM json_each(?))"
-    run = database.connection.execute
-    found = [_keys(run(query, (field, kind, json.dumps(some)))) for kind, some in by_kind.items()]
-    return np.unique(np.concatenate(found))
-
-
-def rows_of(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return where the wanted keys are in ascending keys; those that are not there are left out."""
-    places = np.searchsorted(keys, wanted)
-    inside = places < len(keys)
-    places, wanted = places[inside], wanted[inside]
-    return places[keys[places] == wanted]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tophit.errors import TophitError
-from tophit.search.exact import scan
-from tophit.search.local.database import rows_of
+from tophit.search.local.approximate import Allowed, Candidates
+from tophit.search.local.comparing import compared
+from tophit.search.local.keys import rows_of
 
 
 class Delta:
@@ -78,19 +79,22 @@ class Delta:
         self.dead += int(self._live[places].sum())
         self._live[places] = False
 
-    def id_of(self, row: int) -> str:
-        """Return the id of a row."""
-        return self.ids[row]
+    def few_ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of a few rows."""
+        return [self.ids[row] for row in rows]
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
         """Return the ids of rows (n,)."""
-        return [self.ids[row] for row in rows.tolist()]
+        return self.few_ids_of(rows.tolist())
 
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Nothing to do: the log's checksums were checked when it was read."""
 
-    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
-        """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
-        if rows is None and self.dead:
-            rows = np.flatnonzero(self._live[: self.count])
-        return scan(queries, self.vectors, k, rows)
+    def texts_of(self, rows: Sequence[int]) -> None:
+        """Nothing: the metadata is only in the database."""
+
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> Candidates:
+        """Return the nearest of the allowed rows, or of all live ones."""
+        if allowed is not None:
+            return compared(queries, self.vectors, k, allowed.rows)
+        return compared(queries, self.vectors, k, np.flatnonzero(self._live[: self.count]) if self.dead else None)

@@ -7,7 +7,7 @@ from typing import Any
 from tophit.data.item_rows import LABELS, listed_labels
 from tophit.errors import TophitError
 from tophit.search.filters import Condition
-from tophit.search.local.database import kind_of
+from tophit.search.local.fields import kind_of
 
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "lt": operator.lt,
@@ -17,11 +17,11 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def check_hits(metadata: Mapping[int, Mapping[str, Any]], where: Sequence[Condition]) -> None:
+def check_hits(metadata: Sequence[Mapping[str, Any]], where: Sequence[Condition]) -> None:
     """Raise if an item that was found does not meet a condition: then the fields to filter by are damaged."""
     for condition in where:
         meets = _test_of(condition)
-        for fields in metadata.values():
+        for fields in metadata:
             if not _is_met(meets, fields, condition):
                 raise TophitError(
                     f"The index is damaged: an item was found that does not meet the condition on "

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,22 +18,30 @@ from tophit.registry import register
 from tophit.search.backend import Hit, Item
 from tophit.search.filters import Condition
 from tophit.search.local.acknowledged import described
-from tophit.search.local.approximate import LocalOptions
+from tophit.search.local.budget import KINDS, LocalOptions, checked_options
 from tophit.search.local.database import (
     CommitUnknown,
     Database,
-    Selection,
     WriteFailed,
     new_database_name,
-    rows_of,
-    select,
 )
-from tophit.search.local.hit_check import check_hits
+from tophit.search.local.describing import description
+from tophit.search.local.hits import full_hits, plain_hits
+from tophit.search.local.keys import rows_of
 from tophit.search.local.merging import compact, seal
-from tophit.search.local.part_search import Found, nearest
+from tophit.search.local.part_search import Found, Texts, nearest
 from tophit.search.local.repairing import repair
-from tophit.search.local.segment import Segment, checksums
-from tophit.search.local.snapshot import Snapshot, WriterLock, is_index, last_version, publish, read_snapshot
+from tophit.search.local.segment import checksums
+from tophit.search.local.selecting import Selection, select
+from tophit.search.local.snapshot import (
+    Snapshot,
+    WriterLock,
+    is_index,
+    last_version,
+    locked,
+    publish,
+    read_snapshot,
+)
 from tophit.search.local.state import State, load, remove_leftovers
 from tophit.search.local.verifying import verify
 
@@ -46,9 +54,7 @@ _SCORES_AT_ONCE = 2**27
 _SELECTIONS = 32
 
 
-@register(
-    "backend", "local", in_folder=True, kind_option="kind", kinds=("auto", "flat", "ivf", "hnsw"), tunes_recall=True
-)
+@register("backend", "local", in_folder=True, kind_option="kind", kinds=KINDS, tunes_recall=True)
 class LocalBackend:
     """Vectors, ids and metadata in a folder; see docs/reference/search-index.md."""
 
@@ -60,6 +66,7 @@ class LocalBackend:
         self._failed_for_good = False
         self._seal_at = SEAL_AT
         self._selections: dict[str, Selection] = {}
+        self._reading = _Reading(self)
         if lock is not None:
             remove_leftovers(folder)
         self._open: State | None = load(folder, writable=lock is not None)
@@ -70,9 +77,9 @@ class LocalBackend:
     @classmethod
     def create(cls, location: str | Path, dim: int, fingerprint: str = "", **options: Any) -> Self:
         """Create an empty index in a folder and open it for writing; the options are those of :class:`LocalOptions`."""
-        wanted = _checked(options)
+        wanted = checked_options(options)
         folder = Path(location)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             if is_index(folder):
                 raise UsageError(f"{folder} already holds an index; open it, or choose another folder.")
             database = Database.create(folder / new_database_name())
@@ -91,9 +98,9 @@ class LocalBackend:
         **options: Any,
     ) -> Self:
         """Write a whole index, replacing the one in the folder if there is one, and open it for writing."""
-        wanted = _checked(options)
+        wanted = checked_options(options)
         folder = Path(location)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             database = Database.create(folder / new_database_name())
             with database.transaction(described("building", ids)):
                 database.insert(ids, vectors, metadata)
@@ -108,12 +115,12 @@ class LocalBackend:
     @classmethod
     def open(cls, location: str | Path, writable: bool = False, **options: Any) -> Self:
         """Open the index in a folder, to read a snapshot or as its writer; options apply when it is compacted."""
-        _checked(options)
+        checked_options(options)
         folder = Path(location)
         read_snapshot(folder)  # no lock file in a folder without an index
         if not writable:
             return cls(folder, None, **options)
-        with _locked(folder) as lock:
+        with locked(folder) as lock:
             return cls(folder, lock, **options)
 
     def upsert(self, ids: Sequence[str], vectors: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -139,7 +146,7 @@ class LocalBackend:
 
     def get(self, ids: Sequence[str]) -> list[Item | None]:
         """Return the item of each id, in order."""
-        with self._reading():
+        with self._reading:
             found = self._state.database.find(ids)
             vectors = self._vectors({key for key, _ in found.values()})
             return [
@@ -150,57 +157,46 @@ class LocalBackend:
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
-        with self._reading():
-            found = self._nearest(queries, k, where, with_keys=with_metadata)
-            if not with_metadata:
-                return [
-                    [Hit(rank, *one, {}) for rank, one in enumerate(zip(scores, ids, strict=True), 1)]
-                    for scores, ids in zip(found.scores, found.ids, strict=True)
-                ]
-            metadata = self._state.database.metadata(list({key for keys in found.keys for key in keys}))
-            check_hits(metadata, where)
-        return [
-            [
-                Hit(rank, score, one, dict(metadata[key]))
-                for rank, (score, one, key) in enumerate(zip(*hits, strict=True), 1)
-            ]
-            for hits in zip(*found, strict=True)
-        ]
+        with self._reading as state:
+            found = self._nearest(state, queries, k, where, state.database.texts if with_metadata else None)
+            return full_hits(found, where) if with_metadata else plain_hits(found)
 
     def nearest(
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Return ids and scores of up to k items nearest to each query, best first."""
-        with self._reading():
-            found = self._nearest(queries, k, where, with_keys=False)
+        with self._reading as state:
+            found = self._nearest(state, queries, k, where, None)
         return found.ids, found.scores
 
-    def _nearest(self, queries: np.ndarray, k: int, where: Sequence[Condition], with_keys: bool) -> Found:
-        selection = self._select(where)
+    def _nearest(
+        self, state: State, queries: np.ndarray, k: int, where: Sequence[Condition], texts: Texts | None
+    ) -> Found:
+        selection = self._select(where) if where else None
+        parts = state.parts()
+        if len(queries) <= _LEAST_AT_ONCE:
+            return nearest(parts, queries, k, selection, texts)
         found = Found([], [], [])
-        parts = self._state.parts()
         items = sum(part.live_count for part in parts)
         at_once = max(_LEAST_AT_ONCE, min(_QUERIES_AT_ONCE, _SCORES_AT_ONCE // max(1, items)))
         for start in range(0, len(queries), at_once):
-            check_cancelled()
-            found.extend(nearest(parts, queries[start : start + at_once], k, selection, with_keys))
+            found.extend(nearest(parts, queries[start : start + at_once], k, selection, texts))
         return found
 
     def count(self, where: Sequence[Condition] = ()) -> int:
         """Return how many items meet every condition."""
-        with self._reading():
-            selection = self._select(where)
-            if selection is None:
-                return sum(part.live_count for part in self._state.parts())
-            if selection.keys is not None:
+        with self._reading:
+            selection = self._select(where) if where else None
+            if selection is not None and selection.keys is not None:
                 return len(selection.keys)
-            return sum(part.live_count for part in self._state.parts()) - len(selection.excluded)
+            everything = sum(part.live_count for part in self._state.parts())
+            return everything if selection is None else everything - len(selection.excluded)
 
     def items(self, batch: int = 1024) -> Iterator[list[Item]]:
         """Iterate over all items, ordered by id."""
         after = ""
         while True:
-            with self._reading():
+            with self._reading:
                 rows = self._state.database.in_order(after, batch)
                 vectors = self._vectors({key for _, key, _ in rows})
             if not rows:
@@ -246,7 +242,7 @@ class LocalBackend:
     @staticmethod
     def repair_folder(location: str | Path) -> list[str]:
         """Repair an index that is too damaged to be opened."""
-        with _locked(Path(location)) as lock:
+        with locked(Path(location)) as lock:
             report = repair(Path(location), new_database_name())
             lock.release()
             return report
@@ -254,23 +250,8 @@ class LocalBackend:
     def stats(self) -> dict[str, Any]:
         """Return the facts of the index."""
         with self._turn():
-            state = self._state
-            segments = [_describe(segment) for segment in state.segments]
-            recalls = [segment["recall@10"] for segment in segments]
-            return {
-                "engine": "local",
-                "count": self.count(),
-                "dim": self.dim,
-                "version": state.snapshot.version,
-                "kind": "+".join(sorted({segment["kind"] for segment in segments})) or "flat",
-                "recall@10": min(recalls, default=1.0),
-                "recall_target": self._options.recall,
-                "segments": segments,
-                "delta": state.delta.live_count,
-                "dead": state.delta.dead + sum(segment.dead for segment in state.segments),
-                "bytes": sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file()),
-                "trouble": self._trouble or self._failed,
-            }
+            told = description(self._state, self._options, self.folder)
+            return {**told, "trouble": self._trouble or self._failed}
 
     def close(self) -> None:
         """Release the lock and the files."""
@@ -301,21 +282,8 @@ class LocalBackend:
             raise TophitError(f"The index in {self.folder} is closed.")
         return self._open
 
-    @contextmanager
-    def _reading(self) -> Iterator[State]:
-        """Let one thread in at a time; turn errors of a damaged database into a sentence."""
-        with self._turn():
-            check_cancelled()  # perhaps nobody waits any more after the wait for the turn
-            try:
-                yield self._state
-            except sqlite3.Error as error:
-                check_cancelled()
-                raise TophitError(f"The index in {self.folder} can't be read: {error}; repair it.") from error
-
-    def _select(self, where: Sequence[Condition]) -> Selection | None:
+    def _select(self, where: Sequence[Condition]) -> Selection:
         """Return what a filter allows; the answer is kept until something is written."""
-        if not where:
-            return None
         name = repr(where)
         if name not in self._selections:
             if len(self._selections) >= _SELECTIONS:
@@ -396,38 +364,31 @@ class LocalBackend:
                 raise
 
 
-def _checked(options: Mapping[str, Any]) -> LocalOptions:
-    known = [field.name for field in fields(LocalOptions)]
-    for name in options:
-        if name not in known:
-            raise UsageError(f"The local backend has no option '{name}'; choices: {', '.join(known)}.")
-    return LocalOptions(**options)
-
-
-def _describe(segment: Segment) -> dict[str, Any]:
-    """Return a segment's size, kind and the recall measured when it was made."""
-    facts = segment.facts
-    if facts.kind == "flat":
-        return {"count": facts.count, "kind": "flat", "recall@10": 1.0}
-    measured = {f"recall@{k}": facts.tuning[k]["recall"] for k in ("10", "100")}
-    effort = {f"effort@{k}": facts.tuning[k]["effort"] for k in ("10", "100")}
-    return {"count": facts.count, "kind": facts.kind, **measured, **effort, "sample": facts.tuning["sample"]}
-
-
 def _ascending(items: Sequence[tuple[int, str]]) -> np.ndarray:
     return np.sort(np.array([key for key, _ in items], np.int64))
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[WriterLock]:
-    """Take the writer's lock in a folder, which is created if missing; release it only if something fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
-    lock = WriterLock(folder)
-    try:
-        yield lock
-    except BaseException:
-        lock.release()
-        raise
+class _Reading:
+    """Lets one thread read at a time; turns errors of a damaged database into a sentence.
+
+    A class instead of a generator: that would take as long as some searches.
+    """
+
+    def __init__(self, backend: LocalBackend) -> None:
+        self._backend = backend
+
+    def __enter__(self) -> State:
+        lock = self._backend._turn()
+        lock.acquire()
+        try:
+            check_cancelled()  # perhaps nobody waits any more after the wait for the turn
+            return self._backend._state
+        except BaseException:
+            lock.release()
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._backend._lock.release()
+        if isinstance(error, sqlite3.Error):
+            check_cancelled()
+            raise TophitError(f"The index in {self._backend.folder} can't be read: {error}; repair it.") from error

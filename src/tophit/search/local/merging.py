@@ -1,14 +1,15 @@
 """Making segments: the delta and some segments become one new segment, named by a new snapshot."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 
 from tophit.errors import TophitError
-from tophit.search.local.approximate import LocalOptions, build, tune
-from tophit.search.local.database import rows_of
+from tophit.search.local.budget import LocalOptions
+from tophit.search.local.choosing import choose, is_exact
+from tophit.search.local.keys import rows_of
 from tophit.search.local.segment import Segment, add_approximate, write_segment
 from tophit.search.local.snapshot import SegmentFacts, next_version, publish, remove_all
 from tophit.search.local.state import State
@@ -23,37 +24,46 @@ def seal(folder: Path, state: State) -> None:
     while first and state.segments[first - 1].facts.kind == "flat" and state.segments[first - 1].live_count <= joined:
         first -= 1
         joined += state.segments[first].live_count
-    _replace(folder, state, first, write_segment(folder, [*state.segments[first:], state.delta]))
+    _replace(folder, state, first, write_segment(folder, [*state.segments[first:], state.delta], state.database.texts))
 
 
 def compact(folder: Path, state: State, options: LocalOptions) -> bool:
     """Merge everything into one segment of the right kind, tuned; return whether there was anything to do."""
     count = sum(part.live_count for part in state.parts())
-    kind = options.kind_for(count)
-    if _is_compact(state, kind, options, count):
+    if _is_compact(state, options, count):
         return False
-    facts = write_segment(folder, [*state.segments, state.delta])
-    if facts is not None and kind != "flat":
-        facts = _with_index(folder, facts, state.snapshot.dim, kind, options)
+    facts = write_segment(folder, [*state.segments, state.delta], state.database.texts)
+    if facts is not None:
+        facts = _with_index(folder, facts, state.snapshot.dim, options)
     _replace(folder, state, 0, facts, asdict(options))
     return True
 
 
-def _is_compact(state: State, kind: str, options: LocalOptions, count: int) -> bool:
+def _is_compact(state: State, options: LocalOptions, count: int) -> bool:
+    """Return whether there is one segment, as these options would make it."""
     if state.delta.count or any(segment.dead for segment in state.segments):
         return False
     if not count:
         return not state.segments
-    if len(state.segments) != 1 or state.segments[0].facts.kind != kind:
+    if len(state.segments) != 1:
         return False
-    return kind == "flat" or state.segments[0].facts.tuning["target"] == options.recall
+    facts = state.segments[0].facts
+    if is_exact(count, options):
+        return facts.kind == "flat"
+    if "asked" in facts.tuning:
+        return (facts.tuning["asked"], facts.tuning["target"]) == (options.asked(), options.recall)
+    # made by an earlier version: lists unless a graph was asked for
+    made = "ivf" if options.kind == "auto" else options.kind
+    return facts.kind == made and facts.tuning.get("target") == options.recall
 
 
-def _with_index(folder: Path, facts: SegmentFacts, dim: int, kind: str, options: LocalOptions) -> SegmentFacts:
-    segment = Segment(folder, facts, dim, np.empty(0, np.int64))
+def _with_index(folder: Path, facts: SegmentFacts, dim: int, options: LocalOptions) -> SegmentFacts:
+    """Add what makes the searches of a segment fast."""
     try:
-        index = build(segment.vectors, kind)
-        return add_approximate(folder, facts, index, kind, tune(index, segment.vectors, options.recall))
+        choice = choose(Segment(folder, facts, dim, np.empty(0, np.int64)).vectors, options)
+        if choice.index is None:
+            return replace(facts, tuning=choice.tuning)
+        return add_approximate(folder, facts, choice.index, choice.kind, choice.tuning)
     except BaseException:
         remove_all(folder, set(facts.files))
         raise

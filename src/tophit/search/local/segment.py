@@ -1,14 +1,15 @@
 """A segment: vectors that never change, on disk, with their keys and ids, searched exactly or through a FAISS index.
 
-Five files, or six with an index: the vectors as float32 (N, dim), their keys, a checksum each, the ids and where each
-ends. All are memory-mapped, so opening reads almost nothing.
+Eight files, or nine with an index: the vectors as float32 (N, dim), their keys, a checksum each, the ids and where each
+ends, the metadata as JSON, where each ends and its checksum. All are memory-mapped, so opening reads almost nothing.
+Segments of earlier versions have no metadata; the database always has it.
 """
 
 import mmap
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,26 @@ import pyarrow as pa
 
 from tophit.errors import TophitError
 from tophit.files import sync
-from tophit.search.exact import scan
-from tophit.search.local.approximate import Approximate
-from tophit.search.local.database import WriteFailed, rows_of
+from tophit.search.local.approximate import Allowed, Approximate, Candidates
+from tophit.search.local.comparing import compared
+from tophit.search.local.database import WriteFailed
+from tophit.search.local.keys import rows_of
 from tophit.search.local.snapshot import FileFacts, HashedFile, SegmentFacts, remove_all
 
 if TYPE_CHECKING:
     from tophit.search.local.part_search import Part
 
 _CHUNK = 65_536
-_FILES = {"vectors": np.float32, "keys": np.int64, "sums": np.uint32, "ends": np.int64, "ids": np.uint8}
+_FILES = {
+    "vectors": np.float32,
+    "keys": np.int64,
+    "sums": np.uint32,
+    "ends": np.int64,
+    "ids": np.uint8,
+    "texts": np.uint8,
+    "text-ends": np.int64,
+    "text-sums": np.uint32,
+}
 
 
 class Segment:
@@ -40,7 +51,9 @@ class Segment:
         self.vectors = self._map("vectors").reshape(-1, dim)
         self.keys = self._map("keys")
         self._ends = self._map("ends")
-        self._ids = self._open_ids()
+        self._end_of = self._ends.data  # whose numbers are Python's: faster one by one
+        self._ids = self._open_bytes("ids")
+        self._texts = self._open_texts()
         self.approximate = self._open_approximate()
         self._live: np.ndarray | None = None
         self.dead = 0
@@ -68,13 +81,19 @@ class Segment:
         if self.approximate is not None:
             self.approximate.keep(self._live)
 
-    def id_of(self, row: int) -> str:
-        """Return the id of a row."""
-        return self._ids[self._ends[row - 1] if row else 0 : self._ends[row]].decode()
+    def few_ids_of(self, rows: Sequence[int]) -> list[str]:
+        """Return the ids of a few rows."""
+        ids, ends = self._ids, self._end_of
+        return [ids[ends[row - 1] if row else 0 : ends[row]].decode() for row in rows]
 
     def ids_of(self, rows: np.ndarray) -> list[str]:
-        """Return the ids of rows (n,)."""
-        return self._all_ids.take(pa.array(rows, pa.int64())).to_numpy(zero_copy_only=False).tolist()
+        """Return the ids of rows (n,): faster for many."""
+        places = pa.py_buffer(np.ascontiguousarray(rows, np.int64))  # pa.array would import pandas, which takes a while
+        return self._all_ids.take(pa.Array.from_buffers(pa.int64(), len(rows), [None, places])).to_pylist()
+
+    def texts_of(self, rows: Sequence[int]) -> list[str] | None:
+        """Return the metadata of rows, as JSON; None if the segment does not have it, as older ones."""
+        return None if self._texts is None else self._texts.read(rows)
 
     @cached_property
     def _all_ids(self) -> pa.LargeStringArray:
@@ -87,27 +106,32 @@ class Segment:
             raise TophitError(f"The index in {self.folder} is damaged: its ids can't be read; repair it.") from error
         return ids
 
-    def search(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
-        """Return the rows (Q, k) of the nearest vectors among some rows, or all live ones; -1 for none."""
-        if self.approximate is None or not self.approximate.can_search(rows):
-            return self._scan(queries, k, rows)
-        found = self.approximate.search(queries, k, rows)
+    def search(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> Candidates:
+        """Return the nearest of the allowed rows, or of all live ones."""
+        if self.approximate is None or (allowed is not None and not allowed.are_many):
+            return self._compared(queries, k, allowed)
+        if allowed is None:
+            found = self.approximate.search(queries, k)
+        else:
+            found = self.approximate.search_among(queries, k, allowed)
         if not self.approximate.is_ivf:  # a walk through HNSW's graph may not get out of a neighbourhood of dead rows
-            short = np.flatnonzero(found[:, -1] < 0)
+            short = np.flatnonzero(found.rows[:, -1] < 0)
             if len(short):
-                found[short] = self._scan(queries[short], found.shape[1], rows)
+                again = self._compared(queries[short], k, allowed)
+                width = again.rows.shape[1]
+                found.rows[short, :width], found.scores[short, :width] = again.rows, again.scores
         return found
 
-    def _scan(self, queries: np.ndarray, k: int, rows: np.ndarray | None) -> np.ndarray:
-        if rows is None and self._live is not None:
-            rows = np.flatnonzero(self._live)
-        return scan(queries, self.vectors, k, rows)
+    def _compared(self, queries: np.ndarray, k: int, allowed: Allowed | None) -> Candidates:
+        if allowed is not None:
+            return compared(queries, self.vectors, k, allowed.rows)
+        return compared(queries, self.vectors, k, None if self._live is None else np.flatnonzero(self._live))
 
     def check(self, rows: np.ndarray, sums: np.ndarray) -> None:
         """Raise if rows do not have the checksums they were written with."""
         wrong = np.flatnonzero(self._map("sums")[rows] != sums)
         if len(wrong):
-            name = self.id_of(int(rows[wrong[0]]))
+            (name,) = self.few_ids_of([int(rows[wrong[0]])])
             raise TophitError(
                 f"The index in {self.folder} is damaged: {len(wrong)} vectors, the first of '{name}', do not match "
                 "their checksums; repair it."
@@ -129,9 +153,15 @@ class Segment:
     def _map(self, part: str) -> np.ndarray:
         return np.asarray(np.memmap(self._path(part), _FILES[part], "r"))
 
-    def _open_ids(self) -> mmap.mmap:
-        with self._path("ids").open("rb") as file:
+    def _open_bytes(self, part: str) -> mmap.mmap:
+        with self._path(part).open("rb") as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def _open_texts(self) -> "_Texts | None":
+        if f"{self.facts.name}.texts" not in self.facts.files:
+            return None
+        ends, sums = (self._map(part).data for part in ("text-ends", "text-sums"))
+        return _Texts(self.folder, self._open_bytes("texts"), ends, sums)
 
     def _open_approximate(self) -> Approximate | None:
         if self.facts.kind == "flat":
@@ -141,14 +171,39 @@ class Segment:
             index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise TophitError(f"The index in {self.folder} is damaged: {path.name} can't be read.") from error
-        return Approximate(index, self.facts.tuning)
+        return Approximate(index, self.facts.tuning, self.vectors)
 
 
-def write_segment(folder: Path, sources: "Sequence[Part]") -> SegmentFacts | None:
-    """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none."""
+@dataclass(frozen=True)
+class _Texts:
+    """The metadata of a segment's rows, as JSON: a copy of what the database has, which is slower to read."""
+
+    folder: Path
+    content: mmap.mmap
+    ends: memoryview
+    sums: memoryview
+
+    def read(self, rows: Sequence[int]) -> list[str]:
+        """Return the metadata of rows; damaged ones are an error."""
+        content, ends, sums = self.content, self.ends, self.sums
+        texts = [content[ends[row - 1] if row else 0 : ends[row]] for row in rows]
+        if list(map(zlib.crc32, texts)) != [sums[row] for row in rows]:
+            raise TophitError(
+                f"The index in {self.folder} is damaged: metadata does not match its checksum; repair it."
+            )
+        return [text.decode() for text in texts]
+
+
+def write_segment(
+    folder: Path, sources: "Sequence[Part]", texts_of: Callable[[Sequence[int]], list[str]]
+) -> SegmentFacts | None:
+    """Write the live rows of the sources, whose keys ascend from one to the next, as a flat segment; None if none.
+
+    ``texts_of`` reads the metadata of items by their keys, where a source does not have it.
+    """
     name = f"segment-{uuid.uuid4().hex[:12]}"
     files: dict[str, HashedFile] = {}
-    count = end = 0
+    count = end = text_end = 0
     try:
         files.update((part, HashedFile(folder / f"{name}.{part}")) for part in _FILES)
         for source, rows in _chunks(sources):
@@ -157,16 +212,22 @@ def write_segment(folder: Path, sources: "Sequence[Part]") -> SegmentFacts | Non
             source.check(rows, sums)
             ids = [one.encode() for one in source.ids_of(rows)]
             ends = end + np.cumsum([len(one) for one in ids])
+            keys = np.ascontiguousarray(source.keys[rows])
+            texts = [one.encode() for one in source.texts_of(rows.tolist()) or texts_of(keys.tolist())]
+            text_ends = text_end + np.cumsum([len(one) for one in texts])
             content: dict[str, Any] = {
                 "vectors": vectors,
-                "keys": np.ascontiguousarray(source.keys[rows]),
+                "keys": keys,
                 "sums": sums,
                 "ends": ends,
                 "ids": b"".join(ids),
+                "texts": b"".join(texts),
+                "text-ends": text_ends,
+                "text-sums": np.array(list(map(zlib.crc32, texts)), np.uint32),
             }
             for part, values in content.items():
                 files[part].write(values)
-            count, end = count + len(rows), int(ends[-1])
+            count, end, text_end = count + len(rows), int(ends[-1]), int(text_ends[-1])
         facts = {file.path.name: file.finish() for file in files.values()}
         sync(folder)
     except OSError as error:

@@ -7,6 +7,8 @@ The files it names are written through :class:`HashedFile`; :class:`WriterLock` 
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -173,3 +175,18 @@ class WriterLock(FileLock):
             raise TophitError(
                 f"Another process is writing to the index in {folder} ({error.holder}); one writer at a time."
             ) from error
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[WriterLock]:
+    """Take the writer's lock in a folder, which is created if missing; release it only if something fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TophitError(f"{folder} can't be created: {error.strerror}.") from error
+    lock = WriterLock(folder)
+    try:
+        yield lock
+    except BaseException:
+        lock.release()
+        raise

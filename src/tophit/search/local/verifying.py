@@ -10,7 +10,8 @@ import numpy as np
 
 from tophit.errors import TophitError
 from tophit.search.local.acknowledged import read_list
-from tophit.search.local.database import Database, field_rows, has_log, item_checksum
+from tophit.search.local.database import Database, has_log, item_checksum
+from tophit.search.local.fields import field_rows
 from tophit.search.local.snapshot import NAME, PREVIOUS, Snapshot, file_facts, read_snapshot
 from tophit.search.local.state import State, read_state
 

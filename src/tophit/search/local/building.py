@@ -1,0 +1,86 @@
+"""The kinds of approximate index, and how each is built over the vectors of a segment.
+
+``ivf``: lists of 8-bit numbers. ``pq``: lists of 4-bit codes of pairs of numbers (FAISS's fast scan), a quarter of the
+memory. ``hnsw``: a graph over 8-bit numbers. All name candidates; exact scores come from the float32 vectors.
+"""
+
+import math
+from typing import Any
+
+import faiss
+import numpy as np
+
+from tophit.cancelling import check_cancelled
+from tophit.search.local.approximate import FAISS
+from tophit.search.local.threads import one_thread
+
+_CHUNK = 65_536
+_LINKS = 16
+_BREADTH = 100
+_POINTS_PER_LIST = 40
+
+
+def lists_for(count: int) -> int:
+    """Return the number of lists: one has some 200 vectors of 100,000, some 1,000 of 10 million."""
+    return max(1, min(2 ** round(math.log2(3 * math.sqrt(count))), count // 39))
+
+
+def bytes_of(kind: str, count: int, dim: int) -> int:
+    """Return what an index holds in memory, about; the float32 vectors stay on the disk, except for ``flat``."""
+    each = {
+        "flat": 4 * dim,
+        "ivf": dim + 8,
+        "pq": math.ceil(dim / (4 if dim % 2 == 0 else 2)) + 8,
+        "hnsw": dim + 8 * _LINKS + 20,
+    }[kind]
+    lists = lists_for(count) * dim * 4 if kind in ("ivf", "pq") else 0
+    return count * each + lists
+
+
+class Lists:
+    """The centres of the lists, which ivf and pq share, and the sample of vectors that they were found with."""
+
+    def __init__(self, vectors: np.ndarray) -> None:
+        self.vectors = vectors
+        self.count = lists_for(len(vectors))
+        self.sample = _sample(vectors, max(_POINTS_PER_LIST * self.count, 20_000))
+        self.centres = FAISS.IndexFlatIP(vectors.shape[1])
+        settings = FAISS.ClusteringParameters()
+        settings.max_points_per_centroid, settings.min_points_per_centroid = _POINTS_PER_LIST, 1
+        settings.spherical, settings.niter = True, 10
+        FAISS.Clustering(vectors.shape[1], self.count, settings).train(self.sample, self.centres)
+
+    def build(self, kind: str) -> faiss.Index:
+        """Build an index of lists: ``ivf`` or ``pq``."""
+        dim = self.vectors.shape[1]
+        if kind == "ivf":
+            how: tuple[Any, ...] = (FAISS.ScalarQuantizer.QT_8bit, FAISS.METRIC_INNER_PRODUCT, True)
+            index = FAISS.IndexIVFScalarQuantizer(self.centres, dim, self.count, *how)
+        else:
+            pairs = dim // 2 if dim % 2 == 0 else dim
+            index = FAISS.IndexIVFPQFastScan(self.centres, dim, self.count, pairs, 4, FAISS.METRIC_INNER_PRODUCT)
+            index.by_residual = True
+        with one_thread():  # many small trainings: threads would wait for each other, on a busy machine for minutes
+            index.train(self.sample)
+        return _filled(index, self.vectors)
+
+
+def build_graph(vectors: np.ndarray) -> faiss.Index:
+    """Build an HNSW graph over 8-bit numbers."""
+    index = FAISS.IndexHNSWSQ(vectors.shape[1], FAISS.ScalarQuantizer.QT_8bit, _LINKS, FAISS.METRIC_INNER_PRODUCT)
+    index.hnsw.efConstruction = _BREADTH
+    index.train(_sample(vectors, 100_000))
+    return _filled(index, vectors)
+
+
+def _sample(vectors: np.ndarray, count: int) -> np.ndarray:
+    random = np.random.default_rng(0)
+    chosen = np.sort(random.choice(len(vectors), min(len(vectors), count), replace=False))
+    return np.ascontiguousarray(vectors[chosen])
+
+
+def _filled(index: Any, vectors: np.ndarray) -> faiss.Index:
+    for start in range(0, len(vectors), _CHUNK):
+        check_cancelled()
+        index.add(np.ascontiguousarray(vectors[start : start + _CHUNK]))
+    return index
