@@ -143,8 +143,8 @@ def measure(data: Images, divisions: int) -> dict[tuple[str, str], list[Told]]:
 def halves_of(classes: np.ndarray, division: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Divide classes in half at random: which calibrate and which are checked, both ways."""
     order = np.random.default_rng(division).permutation(classes)
-    halves = order[: len(order) // 2], order[len(order) // 2 :]
-    return [halves, halves[::-1]]
+    first, second = order[: len(order) // 2], order[len(order) // 2 :]
+    return [(first, second), (second, first)]
 
 
 def far_vectors(run: str, folders: list[str]) -> dict[str, np.ndarray]:

@@ -30,7 +30,7 @@ def test_results_have_chances(client: TestClient) -> None:
     by_label = {(hit["metadata"]["label"], hit["chance"]) for hit in answer["results"]}
     assert len(by_label) == len({label for label, _ in by_label}), "results of a label have its chance"
     assert all(0 <= chance <= 1 for chance in chances)
-    least = chances[2]
+    least = chances[2] - 1e-4  # answers round
     (cut,) = client.post("/search", json={"ids": [FIRST], "k": 6, "min_chance": least}).json()["queries"]
     assert [hit["id"] for hit in cut["results"]] == [h["id"] for h in answer["results"] if h["chance"] >= least]
 

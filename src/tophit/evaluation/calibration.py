@@ -152,9 +152,10 @@ class Calibration:
     def from_json(cls, fields: dict[str, Any]) -> Self:
         """Read it from plain values."""
         right = fields.get("right_scores")
-        curves = (ChanceCurve.from_json(fields[name]) for name in ("results", "names"))
+        by_scores, by_labels = (ChanceCurve.from_json(fields[name]) for name in ("results", "names"))
+        right = None if right is None else np.asarray(right, float)
         return cls(
-            Chances(*curves, None if right is None else np.asarray(right, float), bool(fields.get("careful"))),
+            Chances(by_scores, by_labels, right, bool(fields.get("careful"))),
             float(fields["unknown"]),
             int(fields["classes"]),
             int(fields["queries"]),

@@ -126,7 +126,7 @@ class CachedSource(ABC):
     ) -> None:
         self.embedder = embedder
         self.stepper = stepper
-        self.images = [train.rows[i] for i in good]
+        self.images: Sequence[ImageRow] = [train.rows[i] for i in good]
         self.numbers = class_numbers(self.images, takes_paths)
         self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
         self.labels = self.numbers.for_loss.to(embedder.device)
@@ -254,7 +254,7 @@ class ImageSource:
         self.cache = decoded_cache(recipe.data.cache, pictures, side, recipe.data.cache_gb)
         self.dataset = ImageDataset(train.rows, embedder.preprocessing, augmentation, self.cache)
         self.loader = ImageLoader(self.dataset, self.workers)
-        self.images = train.rows
+        self.images: Sequence[ImageRow] = train.rows
         self.numbers = class_numbers(train.rows, takes_paths)
         self.class_names, self.classes = self.numbers.names, len(self.numbers.names)
         self.labels = self.numbers.for_loss
