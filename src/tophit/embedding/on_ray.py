@@ -4,6 +4,7 @@ Each worker loads the model once and writes whole parts, the same as ``embed_to_
 see the images, the model and the folder under the same paths. A second start makes only the missing parts.
 """
 
+import logging
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def embed_on_ray(
     if left:
         started = not ray.is_initialized()  # a cluster that the caller is connected to is left as it was
         if started:
-            ray.init(address, log_to_driver=False, include_dashboard=False)
+            ray.init(address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
         try:
             items = [{"path": str(p), "first": s.start, "rows": pickle.dumps([rows[i] for i in s])} for p, s in left]
             _hand_out(items, (model, device, plan["engine"], precision, batch), processes, device)
@@ -58,13 +59,14 @@ def embed_on_ray(
 def _hand_out(items: list[dict[str, Any]], settings: tuple[Any, ...], processes: int, device: str) -> None:
     import ray.data
 
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     ray.data.DataContext.get_current().enable_progress_bars = False
     parts = ray.data.from_items(items, override_num_blocks=len(items))
     made = parts.map_batches(
         _Worker,
         fn_constructor_args=settings,
         batch_size=1,
-        concurrency=min(processes, len(items)),
+        compute=ray.data.ActorPoolStrategy(size=min(processes, len(items))),
         num_gpus=1 if device.startswith("cuda") else 0,
     )
     made.materialize()
