@@ -6,15 +6,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
+from torch.testing import assert_close
 from typer.testing import CliRunner
 
 from tophit import load
 from tophit.cli import app
 from tophit.errors import UsageError
+from tophit.losses import ProxyAnchorLoss, TextAlignedLoss, ThresholdConsistentLoss
 from tophit.recipe import Recipe, make_recipe
 from tophit.reporting.local_centres import local_centres
 from tophit.training import train
-from tophit.training.proxies import describe_centres, load_proxies
+from tophit.training.proxies import describe_centres, load_proxies, save_proxies
 from tophit.training.run import Run
 
 LOSSES: list[dict[str, Any]] = [
@@ -146,3 +150,14 @@ def test_the_best_epoch_is_chosen_by_the_recipes_metric(pictures: Path, tmp_path
     assert len(values) == 6
     assert result["validation"] == {metric: max(values)}
     assert values[result["best_epoch"] - 1] == max(values)
+
+
+def test_a_loss_with_terms_keeps_the_proxies_of_the_loss(tmp_path: Path) -> None:
+    loss = ProxyAnchorLoss(3, 4)
+    names = torch.eye(3, 4)
+    both = ThresholdConsistentLoss(TextAlignedLoss(loss, lambda x: x, images=names, texts=names))
+    save_proxies(both, ["a", "b", "c"], tmp_path)
+    saved = load_proxies(tmp_path)
+    assert saved.classes == ["a", "b", "c"]
+    expected = functional.normalize(loss.proxies.detach(), dim=1)[:, None]
+    assert_close(torch.from_numpy(saved.vectors), expected)

@@ -1,14 +1,14 @@
 """Text alignment: a model that is learned on images keeps the similarities of images with words."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
+
+from tophit.losses.loss_with_term import LossWithTerm
 
 
-class TextAlignedLoss(nn.Module):
+class TextAlignedLoss(LossWithTerm):
     """A loss plus what training changes in the similarities of images with the names of their classes.
 
     loss + weight * mean over images i and classes c of the batch of (cos(x_i, h(t_c)) - m(y_i) . t_c)^2
@@ -23,7 +23,7 @@ class TextAlignedLoss(nn.Module):
     compared by the loss alone.
 
     >>> from tophit.losses import TripletLoss
-    >>> units = functional.normalize(torch.randn(2, 3), dim=1)
+    >>> units = torch.eye(2, 3)
     >>> loss = TextAlignedLoss(TripletLoss(), lambda x: x, images=units, texts=units, weight=2.0)
     >>> loss(torch.randn(4, 3), torch.tensor([0, 0, 1, 1])).shape
     torch.Size([])
@@ -37,29 +37,15 @@ class TextAlignedLoss(nn.Module):
         texts: torch.Tensor,
         weight: float = 1.0,
     ) -> None:
-        super().__init__()
-        self.loss = loss
+        super().__init__(loss, weight)
         self.head = (head,)  # in a tuple: its weights belong to the embedder
         self.images: torch.Tensor
         self.texts: torch.Tensor
         self.register_buffer("images", images, persistent=False)
         self.register_buffer("texts", texts, persistent=False)
-        self.weight = weight
-        self.normalize = getattr(loss, "normalize", False)
-        self.restriction = getattr(loss, "restriction", None)
 
-    @property
-    def used(self) -> int | None:
-        """How many pairs or triplets the loss compared in the last call."""
-        return getattr(self.loss, "used", None)
-
-    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor, *chosen: Any, **others: Any) -> torch.Tensor:
-        """Return the loss of embeddings (N, d) with labels (N,), and the term."""
-        value = self.loss(embeddings, labels, *chosen, **others)
-        if "ref_emb" in others:
-            return value
-        with torch.autocast(embeddings.device.type, enabled=False):
-            named = labels.unique()
-            now = functional.normalize(embeddings.float(), dim=1) @ self.head[0](self.texts[named]).T
-            before = self.images[labels] @ self.texts[named].T
-            return value + self.weight * (now - before).square().mean()
+    def term(self, units: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the mean square of what changed in the similarities of images (N, d) with the batch's names."""
+        named = labels.unique()
+        before = self.images[labels] @ self.texts[named].T
+        return (units @ self.head[0](self.texts[named]).T - before).square().mean()

@@ -13,7 +13,8 @@ from torch.nn import functional
 
 from tophit.errors import UsageError
 from tophit.files import replace_file
-from tophit.losses import PrefixLoss, ThresholdConsistentLoss
+from tophit.losses import PrefixLoss
+from tophit.losses.loss_with_term import LossWithTerm
 from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
 from tophit.wording import counted
 
@@ -36,7 +37,7 @@ def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
     """Write the proxies of a loss into an embedder's folder; write nothing for a loss without proxies."""
     from safetensors.torch import save_file
 
-    if isinstance(loss, ThresholdConsistentLoss):
+    while isinstance(loss, LossWithTerm):
         loss = loss.loss
     if isinstance(loss, PrefixLoss):
         loss = loss.whole
