@@ -168,7 +168,7 @@ class _Pruning(View):
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
 
-    def evaluated(self, epoch: int, metric: str, value: float, recall: float) -> None:
+    def evaluated(self, epoch: int, metric: str, value: float, recall: float, splits: int = 1) -> None:
         """Report an evaluation on validation classes."""
         if self.trial.is_bad(epoch, value):
             raise _Pruned(epoch)

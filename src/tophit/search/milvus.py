@@ -33,6 +33,8 @@ from tophit.search.remote import check_name, closed_on_error, import_package, pi
 if TYPE_CHECKING:
     from pymilvus import MilvusClient
 
+_GRPC = {"grpc.keepalive_time_ms": 330_000}
+"""pymilvus asks every 10 s whether the server is there; a gRPC server hangs up on who asks within 5 minutes."""
 _EXTRA = "milvus"
 _BUILT = {"HNSW": {"M": 16, "efConstruction": 200}, "IVF_FLAT": {"nlist": 1024}}  # the defaults
 _PINNED = "tophit"  # the collection property that holds the description
@@ -213,7 +215,7 @@ class MilvusBackend:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             import_package("milvus_lite", _EXTRA)
         try:
-            return self._milvus.MilvusClient(uri=self._location, token=token, timeout=10)
+            return self._milvus.MilvusClient(uri=self._location, token=token, timeout=10, grpc_options=_GRPC)
         except (self._milvus.MilvusException, ValueError, OSError) as error:
             raise TophitError(f"Milvus can't be reached at {self._shown}: {_message(error)}") from error
 
