@@ -55,6 +55,28 @@ def test_the_fastest_that_reaches_the_recall_is_chosen_and_what_was_measured_is_
         assert again.verify() == []
 
 
+def test_a_choice_holds_until_the_index_is_twice_as_large_or_something_else_is_asked_for(
+    tmp_path: Path, vectors: np.ndarray
+) -> None:
+    def grow(index: Index, start: int, count: int) -> None:
+        index.upsert([str(i) for i in range(start, start + count)], vectors[:count])
+        index.compact()
+
+    with filled(tmp_path, vectors[:1200]) as index:
+        first = index.stats()
+        grow(index, 1200, 800)
+        second = index.stats()
+        assert second["kind"] == first["kind"]
+        assert second["measured"] == first["measured"]
+        assert second["recall@10"] >= 0.98
+        grow(index, 2000, 800)  # more than twice the 1,200 that were measured
+        assert index.stats()["measured"] != first["measured"]
+    with Index.open(tmp_path, writable=True, build="1h") as index:
+        before = index.stats()["measured"]
+        index.compact()
+        assert index.stats()["measured"] != before
+
+
 def test_a_kind_that_needs_too_much_memory_is_left_out(tmp_path: Path, vectors: np.ndarray) -> None:
     with filled(tmp_path, vectors, memory="30KB") as index:  # 16 bytes of codes and 8 of a key are 48 KB
         assert kinds_measured(index) == {"flat": False, "ivf": False, "pq": True, "hnsw": False}

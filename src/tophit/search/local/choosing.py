@@ -39,13 +39,19 @@ def is_exact(count: int, options: LocalOptions) -> bool:
     return count < max(options.exact_below, LEAST) or options.recall == 1 or options.kind == "flat"
 
 
-def choose(vectors: np.ndarray, options: LocalOptions) -> Choice:
-    """Return the index for vectors (N, dim): of the kind asked for, or the best by measurement."""
+def choose(vectors: np.ndarray, options: LocalOptions, before: Choice | None = None) -> Choice:
+    """Return the index for vectors (N, dim): of the kind asked for, or the best by measurement.
+
+    Where a choice from ``before`` still holds, only its kind is built and tuned.
+    """
     count, dim = vectors.shape
     if is_exact(count, options):
         return Choice("flat", None, {})
-    kinds = ["flat", "ivf", "pq", "hnsw"] if options.kind == "auto" else [options.kind]
     chooser = _Chooser(vectors, options)
+    if before is not None and still_holds(before, options, count):
+        chooser.try_kind(before.kind, again=True)
+        return chooser.best(before.tuning)
+    kinds = ["flat", "ivf", "pq", "hnsw"] if options.kind == "auto" else [options.kind]
     fitting = [kind for kind in kinds if bytes_of(kind, count, dim) <= options.most_bytes]
     for kind in kinds:
         if kind in fitting or len(kinds) == 1:
@@ -60,6 +66,14 @@ def choose(vectors: np.ndarray, options: LocalOptions) -> Choice:
     return chooser.best()
 
 
+def still_holds(before: Choice, options: LocalOptions, count: int) -> bool:
+    """Return whether the same was asked for, of about as many vectors: at most twice as many, at least half."""
+    if (before.tuning.get("asked"), before.tuning.get("target")) != (options.asked(), options.recall):
+        return False
+    measured_at = before.tuning.get("measured at", 0)
+    return measured_at / 2 <= count <= 2 * measured_at
+
+
 class _Chooser:
     def __init__(self, vectors: np.ndarray, options: LocalOptions) -> None:
         self.vectors, self.options = vectors, options
@@ -72,8 +86,8 @@ class _Chooser:
     def leave_out(self, kind: str, reason: str) -> None:
         self.measured.append({"kind": kind, "left out": reason})
 
-    def try_kind(self, kind: str) -> None:
-        """Build and measure a kind, unless it can't win or would take too long."""
+    def try_kind(self, kind: str, again: bool = False) -> None:
+        """Build and measure a kind, unless it can't win or would take too long; one that was chosen before is built."""
         left = self.options.most_seconds - (monotonic() - self.start)
         if kind == "flat":
             self._measure("flat", None, 0.0, self.samples, self.vectors)
@@ -81,7 +95,7 @@ class _Chooser:
         if self._any_approximate() and left <= 0:
             self.leave_out(kind, f"the {self.options.most_seconds:.0f} s for building are over")
             return
-        if kind == "hnsw" and self.options.kind == "auto" and not self._graph_is_worth_it(left):
+        if kind == "hnsw" and self.options.kind == "auto" and not (again or self._graph_is_worth_it(left)):
             return
         start = monotonic()
         if kind == "hnsw":
@@ -92,15 +106,19 @@ class _Chooser:
             index = self.lists.build(kind)
         self._measure(kind, index, monotonic() - start, self.samples, self.vectors)
 
-    def best(self) -> Choice:
-        """Return the fastest of those that reach the recall; if none does, the one that comes nearest."""
+    def best(self, before: dict[str, Any] | None = None) -> Choice:
+        """Return the fastest of those that reach the recall; if none does, the one that comes nearest.
+
+        What was measured is kept with it; of an earlier choice that still holds, what was measured then.
+        """
         reached = [one for one in self.choices if one.tuning["10"]["recall"] >= self.options.recall]
         if reached:
             best = min(reached, key=lambda one: _cost(one.tuning["microseconds"]))
         else:
             best = max(self.choices, key=lambda one: one.tuning["10"]["recall"])
-        tuning = {"asked": self.options.asked(), **best.tuning, "measured": self.measured}
-        return Choice(best.kind, best.index, tuning)
+        kept = before or {"measured": self.measured, "measured at": len(self.vectors)}
+        tuning = {"asked": self.options.asked(), **best.tuning}
+        return Choice(best.kind, best.index, tuning | {key: kept[key] for key in ("measured", "measured at")})
 
     def _any_approximate(self) -> bool:
         return any(one.index is not None for one in self.choices)

@@ -8,7 +8,7 @@ import numpy as np
 
 from tophit.errors import TophitError
 from tophit.search.local.budget import LocalOptions
-from tophit.search.local.choosing import choose, is_exact
+from tophit.search.local.choosing import Choice, choose, is_exact
 from tophit.search.local.keys import rows_of
 from tophit.search.local.segment import Segment, add_approximate, write_segment
 from tophit.search.local.snapshot import SegmentFacts, next_version, publish, remove_all
@@ -34,7 +34,7 @@ def compact(folder: Path, state: State, options: LocalOptions) -> bool:
         return False
     facts = write_segment(folder, [*state.segments, state.delta], state.database.texts)
     if facts is not None:
-        facts = _with_index(folder, facts, state.snapshot.dim, options)
+        facts = _with_index(folder, facts, state.snapshot.dim, options, _chosen_before(state))
     _replace(folder, state, 0, facts, asdict(options))
     return True
 
@@ -57,10 +57,18 @@ def _is_compact(state: State, options: LocalOptions, count: int) -> bool:
     return facts.kind == made and facts.tuning.get("target") == options.recall
 
 
-def _with_index(folder: Path, facts: SegmentFacts, dim: int, options: LocalOptions) -> SegmentFacts:
+def _chosen_before(state: State) -> Choice | None:
+    """Return the kind that was chosen for the largest segment, with what was measured then; None without segments."""
+    facts = max((segment.facts for segment in state.segments), key=lambda facts: facts.count, default=None)
+    return None if facts is None else Choice(facts.kind, None, facts.tuning)
+
+
+def _with_index(
+    folder: Path, facts: SegmentFacts, dim: int, options: LocalOptions, before: Choice | None
+) -> SegmentFacts:
     """Add what makes the searches of a segment fast."""
     try:
-        choice = choose(Segment(folder, facts, dim, np.empty(0, np.int64)).vectors, options)
+        choice = choose(Segment(folder, facts, dim, np.empty(0, np.int64)).vectors, options, before)
         if choice.index is None:
             return replace(facts, tuning=choice.tuning)
         return add_approximate(folder, facts, choice.index, choice.kind, choice.tuning)
