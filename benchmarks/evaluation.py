@@ -172,9 +172,9 @@ def clustering(arguments: argparse.Namespace) -> None:
     vectors, labels = synthetic_set(round(rows * share), dim, round(classes * share), noise)
     clusters = len(np.unique(labels))
     print(f"{len(vectors)} x {dim} into {clusters} clusters\nwho | seconds | NMI | inertia")
-    found: list[np.ndarray] = []
-    our_seconds, worked = seconds(lambda: found.append(cluster(torch.from_numpy(vectors), clusters)))
-    (ours,) = found
+    made: list[np.ndarray] = []
+    our_seconds, worked = seconds(lambda: made.append(cluster(torch.from_numpy(vectors), clusters)))
+    (ours,) = made
     print(
         f"ours | {our_seconds:.1f} | {nmi(ours, labels):.4f} | {inertia(vectors, ours):.1f} | "
         f"{worked:.1f} s of processor time",
