@@ -27,7 +27,8 @@ from tophit.models.backbones import (
     register_backbone,
     unreachable,
 )
-from tophit.models.text_tower import FAMILIES, TextTower
+from tophit.models.hf_text import HFTextTower
+from tophit.models.text_tower import FAMILIES
 from tophit.models.weights import State, offline
 
 _BLOCKS = ("layer", "layers", "stages")  # the names of lists of blocks
@@ -157,7 +158,7 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         except (OSError, ValueError) as error:
             raise unreachable(full_name, error, advice) from error
 
-    text = (lambda: TextTower.of_model(name)) if both is not None and config is None else None
+    text = (lambda: HFTextTower.of_model(name)) if both is not None and config is None else None
     return BackboneSpec(build, preprocessing, pretrained, _inside, text)
 
 
