@@ -5,7 +5,7 @@ NAME is the model's name on the hub, or the path of a folder made by ``save_pret
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tophit.models.backbones import (
     inside_model,
     joined,
     register_backbone,
+    three,
     unreachable,
 )
 from tophit.models.hf_text import HFTextTower
@@ -198,15 +199,10 @@ def _preprocessing(name: str, config: Any, transformers: Any) -> Preprocessing:
     return Preprocessing(
         size=size,
         crop=min(1.0, size / resize) if crops and resize else 1.0,
-        mean=_three(fields.get("image_mean") or IMAGENET_MEAN),
-        std=_three(fields.get("image_std") or IMAGENET_STD),
+        mean=three(fields.get("image_mean") or IMAGENET_MEAN),
+        std=three(fields.get("image_std") or IMAGENET_STD),
         squash=not crops and "shortest_edge" not in (fields.get("size") or {}),
     )
-
-
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
 
 
 def _side(size: Any) -> int | None:

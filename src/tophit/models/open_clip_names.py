@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
-from tophit.models.backbones import import_library, unreachable
+from tophit.models.backbones import import_library, three, unreachable
 from tophit.models.description import without_hub
 from tophit.models.weights import offline
 
@@ -103,7 +103,7 @@ class OpenClipModel:
         mean, std = (
             self.pictures.get(name) or getattr(constants, f"OPENAI_DATASET_{name.upper()}") for name in ("mean", "std")
         )
-        return Preprocessing(size, 1.0, tuple(map(float, mean)), tuple(map(float, std)), squash=mode == "squash")
+        return Preprocessing(size, 1.0, three(mean), three(std), squash=mode == "squash")
 
 
 def find_model(name: str) -> OpenClipModel:
