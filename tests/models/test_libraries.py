@@ -27,6 +27,7 @@ from tophit.models.weights import PublishedFile
         ("timm/resnet18", "pip install timm"),
         ("torchvision/resnet18", "pip install torchvision"),
         ("hf/facebook/dinov2-small", r"pip install 'tophit\[hf\]'"),
+        ("open_clip/ViT-B-32:openai", r"pip install 'tophit\[open-clip\]'"),
     ],
 )
 def test_a_library_that_is_missing_is_named_with_its_command(

@@ -1,6 +1,6 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -244,3 +244,9 @@ def unreachable(backbone: str, error: Exception, advice: str) -> TophitError:
 def inside_model(state: State) -> State:
     """Rename a library's weights to ours, which hold its network as ``model``."""
     return {name if name.startswith("model.") else f"model.{name}": value for name, value in state.items()}
+
+
+def three(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return a library's numbers of the three channels as plain ones."""
+    red, green, blue = values
+    return float(red), float(green), float(blue)

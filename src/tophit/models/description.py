@@ -43,7 +43,9 @@ def read_description(path: Path, version: int) -> dict[str, Any]:
 
 def check_network_free(name: str, config: Mapping[str, Any] | None) -> None:
     """Refuse a saved backbone that could be built only with the network's help."""
-    if (name.startswith("hf/") and config is None) or (name.startswith("timm/") and ":" in name):
+    library, vision = name.split("/")[0], (config or {}).get("vision_cfg")
+    of_timm = vision.get("timm_model_name") if isinstance(vision, Mapping) else name if library == "timm" else ""
+    if (library in ("hf", "open_clip") and config is None) or ":" in str(of_timm):  # timm downloads what has a colon
         raise TophitError(
             f"The saved embedder names '{name}' without its configuration, so it would have to be looked up on the "
             "network. Name the model yourself, with its weights, if you trust it."

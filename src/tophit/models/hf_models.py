@@ -5,7 +5,7 @@ NAME is the model's name on the hub, or the path of a folder made by ``save_pret
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,11 @@ from tophit.models.backbones import (
     inside_model,
     joined,
     register_backbone,
+    three,
     unreachable,
 )
-from tophit.models.text_tower import FAMILIES, TextTower
+from tophit.models.hf_text import HFTextTower
+from tophit.models.text_tower import FAMILIES
 from tophit.models.weights import State, offline
 
 _BLOCKS = ("layer", "layers", "stages")  # the names of lists of blocks
@@ -157,7 +159,7 @@ def hf_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSpec:
         except (OSError, ValueError) as error:
             raise unreachable(full_name, error, advice) from error
 
-    text = (lambda: TextTower.of_model(name)) if both is not None and config is None else None
+    text = (lambda: HFTextTower.of_model(name)) if both is not None and config is None else None
     return BackboneSpec(build, preprocessing, pretrained, _inside, text)
 
 
@@ -197,15 +199,10 @@ def _preprocessing(name: str, config: Any, transformers: Any) -> Preprocessing:
     return Preprocessing(
         size=size,
         crop=min(1.0, size / resize) if crops and resize else 1.0,
-        mean=_three(fields.get("image_mean") or IMAGENET_MEAN),
-        std=_three(fields.get("image_std") or IMAGENET_STD),
+        mean=three(fields.get("image_mean") or IMAGENET_MEAN),
+        std=three(fields.get("image_std") or IMAGENET_STD),
         squash=not crops and "shortest_edge" not in (fields.get("size") or {}),
     )
-
-
-def _three(values: Sequence[float]) -> tuple[float, float, float]:
-    red, green, blue = values
-    return float(red), float(green), float(blue)
 
 
 def _side(size: Any) -> int | None:

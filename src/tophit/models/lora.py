@@ -61,4 +61,6 @@ def _linear_layers(backbone: Backbone, last: int | None) -> list[str]:
     stages = backbone.stages()
     chosen = stages if last is None else stages[-last:]
     wanted = {id(layer) for stage in chosen for module in stage.modules for layer in module.modules()}
+    attentions = (module for module in backbone.modules() if isinstance(module, nn.MultiheadAttention))
+    wanted -= {id(layer) for module in attentions for layer in module.modules()}  # torch's reads only their weights
     return [name for name, layer in backbone.named_modules() if isinstance(layer, nn.Linear) and id(layer) in wanted]

@@ -1,11 +1,11 @@
-"""The text tower of a model that was trained on images with their texts: CLIP and SigLIP of transformers.
+"""The text tower of a model that was trained on images with their texts.
 
 It is frozen. It is kept beside an embedder, in the folder ``text``: weights, configuration and tokenizer, so that words
-can be searched for without a hub.
+can be searched for without a hub. Each library whose models have one has a class for it.
 """
 
-import json
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,28 @@ from torch.nn import functional
 
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_small_json, replace_file, write_json
-from tophit.models.backbones import import_library, unreachable
 from tophit.models.description import without_hub
 from tophit.models.pooling import JOINT
-from tophit.models.weights import offline, read_weights
+from tophit.models.weights import read_weights
 
 FOLDER = "text"
 FAMILIES = ("clip", "siglip")
-"""The kinds of configurations whose models have both towers in a form that is read here."""
-BACKBONES = "hf/NAME of the CLIP and SigLIP families, such as hf/openai/clip-vit-base-patch32"
+"""The kinds of configurations of transformers whose models have both towers in a form that is read here."""
+OPEN_CLIP = "open_clip"
+"""The kind of configuration that stands for every model of open_clip."""
+BACKBONES = (
+    "hf/NAME of the CLIP and SigLIP families, such as hf/openai/clip-vit-base-patch32, and open_clip/NAME:WEIGHTS"
+)
 _WEIGHTS, _DESCRIPTION = "weights.safetensors", "tower.json"
 _BATCH = 64
 _LONGEST = 10_000  # characters of a text; a tower reads about 64 words
 
 
-class TextTower:
-    """Texts to unit vectors in the space that images share. ``config`` describes both towers, the images' one empty."""
+class TextTower(ABC):
+    """Texts to unit vectors in the space that images share.
+
+    ``config`` tells how to build it again; its ``model_type`` tells the library.
+    """
 
     def __init__(self, model: Any, tokenizer: Any, config: dict[str, Any]) -> None:
         self.model = model.eval().requires_grad_(False)
@@ -41,30 +47,26 @@ class TextTower:
     @torch.inference_mode()
     def features(self, texts: Sequence[str]) -> torch.Tensor:
         """Return unit vectors (N, channels) of texts; what is too long for the tower is cut off."""
-        found = [self._features(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)]
-        return torch.cat(found)
+        batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
+        return torch.cat([functional.normalize(self._features(batch).float(), dim=1) for batch in batches])
 
+    @abstractmethod
     def _features(self, texts: Sequence[str]) -> torch.Tensor:
-        inputs = self.tokenizer(
-            [self._prepared(text) for text in texts],
-            padding="max_length" if self._is_siglip else True,  # as SigLIP was trained
-            truncation=True,
-            max_length=self.config["text_config"]["max_position_embeddings"],
-            return_tensors="pt",
-        )
-        given = {"input_ids": inputs["input_ids"]}
-        if not self._is_siglip:  # SigLIP was trained without a mask
-            given["attention_mask"] = inputs["attention_mask"]
-        return functional.normalize(pooled_features(self.model.get_text_features(**given)).float(), dim=1)
+        """Return the library's own vectors of texts."""
 
-    @property
-    def _is_siglip(self) -> bool:
-        return self.config["model_type"] == "siglip"
+    @abstractmethod
+    def _save_tokenizer(self, folder: Path) -> None:
+        """Write what :meth:`_saved_tokenizer` needs besides the configuration."""
 
-    def _prepared(self, text: str) -> str:
-        """SigLIP 2 was trained on lower case, which its tokenizer, Gemma's, does not do in every version."""
-        lower = self._is_siglip and type(self.tokenizer).__name__.startswith(("Gemma", "Siglip2"))
-        return text.lower() if lower else text
+    @staticmethod
+    @abstractmethod
+    def _empty_model(config: dict[str, Any], folder: Path) -> Any:
+        """Return the network that a configuration describes, without the image tower, before weights are loaded."""
+
+    @staticmethod
+    @abstractmethod
+    def _saved_tokenizer(config: dict[str, Any], folder: Path) -> Any:
+        """Return the tokenizer that a folder holds, running none of the folder's code."""
 
     def save(self, folder: Path) -> None:
         """Write it into a folder, unless it is there already."""
@@ -78,51 +80,39 @@ class TextTower:
         (folder / _DESCRIPTION).unlink(missing_ok=True)  # written last: a folder without it is not complete
         with replace_file(folder / _WEIGHTS) as temporary:
             save_file(state, temporary)
-        self.tokenizer.save_pretrained(folder)
+        self._save_tokenizer(folder)
         write_json(folder / _DESCRIPTION, {"config": self.config, "digest": mark})
 
-    @classmethod
-    def of_model(cls, name: str) -> "TextTower":
-        """Return the text tower of a model on the hub or in a folder."""
-        transformers: Any = import_library("transformers", f"hf/{name}", "'tophit[hf]'")
-        try:
-            model = transformers.AutoModel.from_pretrained(name, local_files_only=offline())
-            tokenizer = transformers.AutoTokenizer.from_pretrained(
-                name, local_files_only=offline(), trust_remote_code=False
-            )
-        except (OSError, ValueError) as error:
-            raise unreachable(f"hf/{name}", error, "download the model with its tokenizer.") from error
-        config = json.loads(model.config.to_json_string(use_diff=False))
-        if (
-            len(tokenizer) < config["text_config"]["vocab_size"] // 2
-        ):  # transformers makes one up if its files are missing
-            raise TophitError(f"'hf/{name}' has no tokenizer beside its weights; download its tokenizer files too.")
-        config["vision_config"]["num_hidden_layers"] = 0
-        return cls(_without_images(model), tokenizer, config)
-
-    @classmethod
-    def load(cls, folder: Path) -> "TextTower":
+    @staticmethod
+    def load(folder: Path) -> "TextTower":
         """Load what :meth:`save` wrote, without a network."""
-        transformers: Any = import_library("transformers", "the text tower", "'tophit[hf]'")
         try:
             config = read_small_json(folder / _DESCRIPTION)["config"]
-            if config["model_type"] not in FAMILIES:
-                raise ValueError(f"there is no text tower of the kind {config['model_type']!r}")
+            kind = _kind(config["model_type"])
             state = read_weights(str(folder / _WEIGHTS))
             with without_hub():
-                settings = transformers.AutoConfig.for_model(**config)
                 with torch.device("meta"):
-                    planned = _without_images(transformers.AutoModel.from_config(settings))
+                    planned = kind._empty_model(config, folder)
                 if sum(each.numel() for each in planned.parameters()) > sum(each.numel() for each in state.values()):
                     raise ValueError("its configuration has more weights than its file")
-                model = _without_images(transformers.AutoModel.from_config(settings))
-                tokenizer = transformers.AutoTokenizer.from_pretrained(
-                    folder, local_files_only=True, trust_remote_code=False
-                )
+                model = kind._empty_model(config, folder)
+                tokenizer = kind._saved_tokenizer(config, folder)
             model.load_state_dict(state)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, AssertionError) as error:
             raise TophitError(f"{folder} does not hold a text tower: {error}") from error
-        return cls(model, tokenizer, config)
+        return kind(model, tokenizer, config)
+
+
+def _kind(name: str) -> type[TextTower]:
+    if name == OPEN_CLIP:
+        from tophit.models.open_clip_text import OpenClipTextTower
+
+        return OpenClipTextTower
+    if name in FAMILIES:
+        from tophit.models.hf_text import HFTextTower
+
+        return HFTextTower
+    raise ValueError(f"there is no text tower of the kind {name!r}")
 
 
 def copy_tower(source: Path, target: Path) -> None:
@@ -139,7 +129,7 @@ def is_tower(folder: Path) -> bool:
 def no_words(architecture: Mapping[str, Any]) -> UsageError:
     """Return the error for words given to an embedder that takes none."""
     name, pooling = architecture["backbone"], architecture["pooling"]
-    if (architecture.get("config") or {}).get("model_type") in FAMILIES and pooling != JOINT:
+    if (architecture.get("config") or {}).get("model_type") in (*FAMILIES, OPEN_CLIP) and pooling != JOINT:
         return UsageError(
             f"This model takes no words: its images are pooled by '{pooling}', which leaves the space of the text "
             f"tower of '{name}'; use embedder.pooling: joint."
@@ -158,15 +148,3 @@ def check_texts(texts: Any) -> list[str]:
         if len(text) > _LONGEST:
             raise UsageError(f"A text of {len(text):,} characters is too long; write at most {_LONGEST:,}.")
     return found
-
-
-def pooled_features(found: Any) -> torch.Tensor:
-    """Return the features that transformers gives as a tensor, or since its fifth version with other outputs."""
-    return found if isinstance(found, torch.Tensor) else found.pooler_output
-
-
-def _without_images(model: Any) -> Any:
-    for part in ("vision_model", "visual_projection"):
-        if hasattr(model, part):
-            delattr(model, part)
-    return model

@@ -118,8 +118,8 @@ class Embedder(Section):
     backbone: Annotated[str, registered("backbone")] = Field(
         default="efficientnet-lite0",
         description="The network: efficientnet-lite0 to lite2, googlenet (the original), googlenet-bn, bn-inception, "
-        "resnet50, resnet50-v1, densenet201, small; timm/NAME, torchvision/NAME or hf/NAME if that library is "
-        "installed. For a feature file: features/LENGTH, set automatically.",
+        "resnet50, resnet50-v1, densenet201, small; timm/NAME, torchvision/NAME, hf/NAME or open_clip/NAME:WEIGHTS if "
+        "that library is installed. For a feature file: features/LENGTH, set automatically.",
     )
     weights: str = Field(
         default="pretrained",
