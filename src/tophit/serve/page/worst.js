@@ -47,7 +47,7 @@ export function Worst() {
         <ul class="confusions">
           ${found.confusions.map((one) => html`<li key=${`${one.label} ${one.taken_for}`}>
             <button class="plain" aria-pressed=${label === one.label} onClick=${() => setLabel(label === one.label ? "" : one.label)}>
-              <span>${breakable(one.label)}</span> <span aria-label="is confused with">→</span> <span>${breakable(one.taken_for)}</span> <b>${one.queries}</b>
+              <span>${breakable(one.label)} <span aria-label="is confused with">→</span> ${breakable(one.taken_for)}</span> <b>${one.queries}</b>
             </button></li>`)}
         </ul>
       </aside>
