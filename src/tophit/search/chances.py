@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import NDArray
 
 from tophit.calibrating import StoredCalibration
 from tophit.data.item_rows import LABEL_KIND
@@ -19,7 +19,7 @@ CHANCE_DIGITS = 4
 """Digits after the point of chances in answers."""
 
 
-def at_least(chances: ArrayLike, least: float) -> np.ndarray:
+def at_least(chances: float | NDArray[np.float64], least: float) -> np.ndarray:
     """Return which chances reach the least one, as they are told: one copied from an answer keeps its result."""
     return np.round(chances, CHANCE_DIGITS) >= round(least, CHANCE_DIGITS)
 
