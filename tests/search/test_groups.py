@@ -144,6 +144,7 @@ def test_the_command_prints_groups_as_table_json_and_csv(
     assert "sku" in table
     assert "others" in table
     assert "0-0" in table
+    assert run(query, "--group-by", "label").stdout.count("label") == 1, "one column, not two"
     (plain,) = json.loads(run(query, *groups, "--json").stdout)
     skus = [hit["sku"] for hit in plain["results"]]
     assert len(skus) == len(set(skus)) == 4

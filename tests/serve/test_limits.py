@@ -284,6 +284,8 @@ def test_images_that_wait_go_through_the_network_together() -> None:
 def test_limits_are_set_by_name() -> None:
     assert Limits.parse(["k=100", "body_bytes=1_000"]) == Limits(k=100, body_bytes=1000)
     with pytest.raises(UsageError, match=r"A limit is written like k=100"):
+        Limits.parse(["k"])
+    with pytest.raises(UsageError, match=r"There is no limit 'size'; choices: .*pixels"):
         Limits.parse(["size=3"])
     with pytest.raises(UsageError, match=r"the limit k must be above 0|limit k must"):
         Limits.parse(["k=0"])

@@ -2,10 +2,11 @@
 
 import csv
 from itertools import combinations
+from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, expect
-from tests.serve.pages import BY_FIRST, asked, results
-from tests.serve.served import Server
+from tests.serve.pages import BY_FIRST, FIRST, asked, results
+from tests.serve.served import Place, Server
 
 WHITE_MATS = """() => [...document.querySelectorAll(".card .open, .crop")]
     .filter((one) => getComputedStyle(one).backgroundColor === "rgb(255, 255, 255)").length"""
@@ -32,6 +33,38 @@ def test_a_long_name_has_two_lines_and_is_told_whole(page: Page) -> None:
     assert name.get_attribute("title") == long
     height, line = name.evaluate("one => [one.clientHeight, parseFloat(getComputedStyle(one).lineHeight)]")
     assert 1.9 * line < height < 2.2 * line
+
+
+def test_confused_classes_with_long_names_keep_whole_words(page: Page) -> None:
+    names = "Razer_BlackWidow_Stealth_2014_Keyboard", "Super_Mario_3D_World_Deluxe_Set"
+
+    def rename(route: object) -> None:
+        answer = route.fetch()  # type: ignore[attr-defined]
+        plain = answer.json()
+        for one in plain.get("confusions", []):
+            one["label"], one["taken_for"] = names
+        route.fulfill(response=answer, json=plain)  # type: ignore[attr-defined]
+
+    page.route("**/worst", rename)
+    page.goto("/?view=worst")
+    pair = page.locator(".confusions button").first
+    expect(pair).to_contain_text(f"{names[0]} → {names[1]}")
+    height, line = pair.evaluate("one => [one.clientHeight, parseFloat(getComputedStyle(one).lineHeight)]")
+    assert height < 5 * line
+
+
+def test_an_address_with_a_whole_path_shows_the_picture(page: Page, served: Place) -> None:
+    page.goto(f"/?{urlencode({'id': str(served.images / FIRST)})}")
+    results(page)
+    expect(page.locator(".asked-name")).to_contain_text(FIRST)
+    assert page.locator(".crop img").evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
+    assert asked(page)["id"] == [FIRST]
+
+
+def test_an_item_that_is_not_there_leaves_no_broken_picture(page: Page) -> None:
+    page.goto("/?id=no+such+item")
+    expect(page.get_by_role("alert")).to_contain_text("no item 'no such item'")
+    expect(page.locator(".asked img")).to_have_count(0)
 
 
 def test_pictures_reach_the_edge_and_nothing_glares_in_the_dark(browser: Browser, server: Server) -> None:

@@ -43,7 +43,7 @@ def test_the_worst_queries(page: Page) -> None:
     assert page.locator(".strip li.wrong").count() > 0
     expect(page.locator(".fact").first).to_contain_text("recall@1")
     confusion = page.locator(".confusions button").first
-    label = confusion.locator("span").first.inner_text()
+    label = confusion.locator("span").first.inner_text().split(" → ")[0]
     confusion.click()
     assert {text.split()[1] for text in page.locator(".story p b").all_inner_texts()} == {label.split()[1]}
     name = rows.first.locator(".query").get_attribute("aria-label")

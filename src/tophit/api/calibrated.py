@@ -44,8 +44,10 @@ def calibrate(
     if is_catalogue(model):
         return _calibrate_index(Path(model), None if data is None else str(data), options, view_of(progress))
     from tophit.models import load
+    from tophit.models.named import check_model
     from tophit.training.calibrate_rows import calibrate_model, unseen
 
+    check_model(model)
     part = unseen(_data_for(str(model), None if data is None else str(data)))
     embedder = load(model)
     if embedder.folder is None:

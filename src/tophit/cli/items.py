@@ -50,10 +50,12 @@ def info(
     console.print(table)
 
 
+_GROUPS_SHOWN = 20
 _WORDS = {
     "engine": "backend",
     "bytes": "on disk",
     "version": "changes so far",
+    "recall_target": "recall@10 wanted",
     "delta": "not compacted yet",
     "dead": "deleted, still stored",
 }
@@ -118,8 +120,10 @@ def duplicates(
         console.print(f"Written: {out}", highlight=False, soft_wrap=True)
         return
     table = Table("group", "score", Column("id", overflow="fold"))
-    for one in (each for group in groups[:20] for each in group):
+    for one in (each for group in groups[:_GROUPS_SHOWN] for each in group):
         table.add_row(str(one.group), f"{one.score:.4f}", escape(one.id))
+    if len(groups) > _GROUPS_SHOWN:
+        table.caption = f"the first {_GROUPS_SHOWN} of {len(groups)} groups; --out FILE writes all"
     console.print(table)
 
 

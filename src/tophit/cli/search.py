@@ -275,14 +275,19 @@ def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: 
     folder = deepest_folder(str(Path(path).parent) for path in paths if Path(path).is_absolute())
     too_long = max(map(len, paths), default=0) > console.width - _BESIDE_PATHS
     inside = Path(folder) if too_long and folder not in (None, "/") else None
-    grouped = [] if group_by is None else [escape(group_by), Column("others", justify="right")]
+    own = [] if group_by in (None, "label") else [str(group_by)]  # the table has the label anyway
+    grouped = [] if group_by is None else [*map(escape, own), Column("others", justify="right")]
     told = ["chance"] if any(hit.chance is not None for hit in hits) else []
     table = Table("rank", "score", *told, "label", *grouped, Column("path", overflow="fold"), title=escape(title))
     for hit in hits:
         for one in (hit, *hit.others) if with_others else (hit,):
-            group = [] if group_by is None else [escape(str(one.metadata.get(group_by, ""))), str(len(hit.others))]
+            group = (
+                []
+                if group_by is None
+                else [*(escape(str(one.metadata.get(name, ""))) for name in own), str(len(hit.others))]
+            )
             if one is not hit:
-                group = ["", ""]
+                group = [""] * len(group)
             path, label = Path(str(one.metadata.get("path", one.id))), one.metadata.get("label", "")
             path = str(path.relative_to(inside) if inside is not None and path.is_relative_to(inside) else path)
             rank = str(hit.rank) if one is hit else ""

@@ -100,7 +100,7 @@ def read_manifest(path: str | Path) -> Manifest:
     """Read a manifest from a CSV or Parquet file; image paths may be relative to the file's folder."""
     path = Path(path)
     if not path.is_file():
-        raise TophitError(f"There is no manifest at {path}.")
+        raise UsageError(f"There is no manifest at {path}.")
     columns, records = _read_parquet(path) if path.suffix == ".parquet" else _read_csv(path)
     kind = kind_of_columns(columns)
     missing = ["path"] * ("path" not in columns) + ["label"] * (kind is None)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tophit.calibrating import StoredCalibration
 from tophit.data.item_rows import LABEL_KIND
@@ -14,6 +15,24 @@ from tophit.search.backend import Hit
 from tophit.search.index import Index
 
 NOTHING = "Nothing here is like this."
+CHANCE_DIGITS = 4
+"""Digits after the point of chances in answers."""
+
+
+def at_least(chances: float | NDArray[np.float64], least: float) -> np.ndarray:
+    """Return which chances reach the least one, as they are told: one copied from an answer keeps its result."""
+    return np.round(chances, CHANCE_DIGITS) >= round(least, CHANCE_DIGITS)
+
+
+def less_than(chance: float, least: float) -> str:
+    """Say that a chance is too low, with digits that tell it from the least one.
+
+    >>> less_than(0.07, 0.5), less_than(0.496, 0.5)
+    ('7%, less than 50%', '49.6%, less than 50.0%')
+    """
+    told = ((f"{chance:.{digits}%}", f"{least:.{digits}%}") for digits in range(16))
+    few, many = next((pair for pair in told if pair[0] != pair[1]), (f"{chance:g}", f"{least:g}"))
+    return f"{few}, less than {many}"
 
 
 @dataclass(frozen=True)
@@ -26,7 +45,8 @@ class Nothing:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        score, chance = (None if each is None else round(each, 6) for each in (self.score, self.chance))
+        score = None if self.score is None else round(self.score, 6)
+        chance = None if self.chance is None else round(self.chance, CHANCE_DIGITS)
         return {"reason": self.reason, "best_score": score, "best_chance": chance}
 
 
@@ -63,7 +83,7 @@ class LeastChance:
         order = np.argsort(-told, kind="stable")
         likely = np.ones(len(told), bool)
         if self.min_chance is not None:
-            likely &= told[order] >= self.min_chance
+            likely &= at_least(told[order], self.min_chance)
         if self.precision is not None:
             likely &= np.cumsum(told[order]) / np.arange(1, len(told) + 1) >= self.precision - 1e-12
         kept = np.zeros(len(told), bool)
@@ -75,7 +95,7 @@ class LeastChance:
         if best is None or best.chance is None:
             return Nothing("There is nothing to find: no item meets the filter.")
         least = max(value for value in (self.min_chance, self.precision) if value is not None)
-        words = f"the likeliest result has a chance of {best.chance:.0%} to be right, less than {least:.0%}"
+        words = f"the likeliest result is right with a chance of {less_than(best.chance, least)}"
         return Nothing(f"{NOTHING[:-1]}: {words}.", best.score, best.chance)
 
 

@@ -11,7 +11,7 @@ from tophit.errors import UsageError
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.evaluation.calibration_features import VOTERS
 from tophit.search.backend import Hit
-from tophit.search.chances import depth_of, label_of, likely_of
+from tophit.search.chances import CHANCE_DIGITS, at_least, depth_of, label_of, less_than, likely_of
 from tophit.search.index import Index
 from tophit.search.query import Resolved, Where, search_vectors
 
@@ -44,11 +44,16 @@ class Name:
             return f"{self.label}, chance {self.chance:.0%}"
         if self.guess is None:
             return "unknown: no labelled item is near"
-        return f"unknown: the best guess, {self.guess}, has a chance of {self.chance:.0%}, less than {self.cut_off:.0%}"
+        return f"unknown: the best guess, {self.guess}, has a chance of {less_than(self.chance, self.cut_off)}"
 
     def plain(self) -> dict[str, Any]:
         """Return it without the evidence, as JSON holds it."""
-        return {"label": self.label, "chance": round(self.chance, 6), "guess": self.guess, "cut_off": self.cut_off}
+        return {
+            "label": self.label,
+            "chance": round(self.chance, CHANCE_DIGITS),
+            "guess": self.guess,
+            "cut_off": self.cut_off,
+        }
 
 
 def check_cut_off(cut_off: float, said: str = "cut_off") -> None:
@@ -81,4 +86,4 @@ def _name(hits: list[Hit], cut_off: float) -> Name:
         return Name(None, 0.0, None, cut_off, evidence)
     best = max(labelled, key=lambda hit: hit.chance or 0.0)  # of equal ones the nearest
     guess, chance = label_of(best), best.chance or 0.0
-    return Name(guess if chance >= cut_off else None, chance, guess, cut_off, evidence)
+    return Name(guess if at_least(chance, cut_off) else None, chance, guess, cut_off, evidence)

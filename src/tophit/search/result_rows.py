@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from tophit.search.backend import Hit
-from tophit.search.chances import Hits
+from tophit.search.chances import CHANCE_DIGITS, Hits
 from tophit.search.groups import GroupedHits
 
 _OWN = ("query", "rank", "score", "chance", "id", "others", "best")
@@ -59,7 +59,11 @@ def _rows(hits: Sequence[Hit], with_others: bool) -> Iterator[dict[str, Any]]:
     for hit in hits:
         extra = {"others": len(hit.others)} if grouped else {}
         for one in (hit, *hit.others) if with_others else (hit,):
-            told = {} if hit.chance is None else {"chance": "" if one.chance is None else f"{one.chance:.4f}"}
+            told = (
+                {}
+                if hit.chance is None
+                else {"chance": "" if one.chance is None else f"{one.chance:.{CHANCE_DIGITS}f}"}
+            )
             own = {"rank": hit.rank, "score": f"{one.score:.6f}", **told, "id": one.id, **extra}
             if grouped and with_others:
                 own["best"] = "true" if one is hit else "false"

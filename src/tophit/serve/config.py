@@ -77,8 +77,10 @@ class Limits:
         given: dict[str, Any] = {}
         for text in texts:
             name, sign, value = text.partition("=")
-            if name not in kinds or not sign:
-                raise UsageError(f"A limit is written like k=100, not '{text}'. Limits: {', '.join(kinds)}.")
+            if not sign:
+                raise UsageError(f"A limit is written like k=100, not '{text}'.")
+            if name not in kinds:
+                raise UsageError(f"There is no limit '{name}'; choices: {', '.join(kinds)}.")
             try:
                 given[name] = kinds[name](value.replace("_", ""))
             except ValueError:

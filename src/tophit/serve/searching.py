@@ -12,7 +12,7 @@ from tophit.cancelling import check_cancelled
 from tophit.evaluation.calibration_features import DEPTH
 from tophit.evaluation.changes import rank_changes
 from tophit.search.backend import Hit
-from tophit.search.chances import Hits, no_calibration
+from tophit.search.chances import CHANCE_DIGITS, Hits, no_calibration
 from tophit.search.groups import GroupedHits
 from tophit.search.naming import name_vectors
 from tophit.search.query import Box, ItemId, Resolved, answer
@@ -285,4 +285,4 @@ def _plain(library: Library, hits: Sequence[Hit]) -> Plain:
 
 
 def _chance(hit: Hit) -> Plain:
-    return {} if hit.chance is None else {"chance": round(hit.chance, 4)}
+    return {} if hit.chance is None else {"chance": round(hit.chance, CHANCE_DIGITS)}

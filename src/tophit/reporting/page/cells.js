@@ -1,5 +1,5 @@
 // Pictures: a result in the frame of its mark, a query, and a row of both as in figures of papers.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { content, labelOf, nameOf, opened, shortOf, source } from "./data.js";
 import { openPart } from "./part.js";
 
@@ -27,7 +27,7 @@ export function Result({ number, rank, score, mark, children }) {
   return html`<li class="cell ${mark}" title="${label}\n${nameOf(number)}">
     <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${label}" /><${Sign} mark=${mark} /></div>
     <div class="under"><b>${rank}</b>${score != null && html`<span>${score.toFixed(2)}</span>`}</div>
-    <div class="under name">${shortOf(number)}</div>
+    <div class="under name">${breakable(shortOf(number))}</div>
     ${children}
   </li>`;
 }
@@ -61,7 +61,7 @@ export function GalleryRow({ query, place, facts }) {
   return html`<li class="gallery-row">
     <button class="asked-cell" onClick=${() => openQuery(place)} title="${label}\n${nameOf(query.picture)}" aria-label="Query ${label}: open it among the worst queries">
       <span class="frame"><${Picture} number=${query.picture} /></span>
-      <span class="under name">${shortOf(query.picture)}</span><span class="under">${facts}</span>
+      <span class="under name">${breakable(shortOf(query.picture))}</span><span class="under">${facts}</span>
     </button>
     <${Results} side=${query.sides[0]} label="What ${label} found" />
   </li>`;

@@ -31,7 +31,7 @@ function rankIn(side, number) {
 function MisplacedSet({ side, numbers, name, kind }) {
   return html`<ul class="cells small-cells ${kind}" aria-label=${name}>${numbers.map((number) => {
     const rank = rankIn(side, number);
-    return html`<${Plain} key=${number} number=${number}>${rank && html`<div class="under"><span>rank <b>${count(rank)}</b></span></div>`}<div class="under name">${labelOf(number)}</div><//>`;
+    return html`<${Plain} key=${number} number=${number}>${rank && html`<div class="under"><span>rank <b>${count(rank)}</b></span></div>`}<div class="under name">${breakable(labelOf(number))}</div><//>`;
   })}</ul>`;
 }
 
@@ -50,7 +50,7 @@ function Misplaced({ side }) {
 function Moved({ number, rank, score, mark, badge, style }) {
   return html`<li class="moved ${style} ${mark}" title="${labelOf(number)}\n${nameOf(number)}">
     <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${labelOf(number)}" /><${Sign} mark=${mark} /></span>
-    <span class="what"><span class="name">${labelOf(number)}</span><span class="score">${score.toFixed(3)}</span></span>
+    <span class="what"><span class="name">${breakable(labelOf(number))}</span><span class="score">${score.toFixed(3)}</span></span>
     <span class="badge ${style}">${sign[style]}${badge}</span>
   </li>`;
 }

@@ -54,7 +54,7 @@ export function Centres() {
   if (!centres) return null;
   return html`<${Part} id="centres" title="Local centres" brief="the training images nearest to each centre of ${plural(centres.classes.length, "class", "classes")}">
     <p class="lead">${centres.text}</p>
-    <ul class="centres">${centres.classes.map((each) => html`<li class="centre-class" key=${each.label}><h3>${each.label} <span class="muted">${plural(each.used, "centre")}</span></h3>
+    <ul class="centres">${centres.classes.map((each) => html`<li class="centre-class" key=${each.label}><h3>${breakable(each.label)} <span class="muted">${plural(each.used, "centre")}</span></h3>
       ${each.proxies.map((proxy) => html`<div class="centre" key=${proxy.number}><p class="muted small">${proxy.text}</p>
         <ul class="cells small-cells">${proxy.nearest.map((near) => html`<${Plain} key=${near.picture} number=${near.picture}><div class="under ${near.own ? "" : "down"}"><span>${near.similarity.toFixed(2)}</span>${!near.own && html`<span class="name">${labelOf(near.picture)}</span>`}</div><//>`)}</ul></div>`)}
     </li>`)}</ul>

@@ -43,7 +43,8 @@ function Sample() {
       const shown = Math.min(10, query.sides[0].items.length);
       const marks = query.sides[0].marks.slice(0, shown);
       const [right, near] = ["right", "near"].map((one) => marks.filter((mark) => mark === one).length);
-      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${shown} right${near ? `, ${near} near` : ""}`} />`;
+      const most = Math.min(shown, query.sides[0].relevant); // a small class has fewer to find than are shown
+      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${most} found${near ? `, ${near} near` : ""}`} />`;
     })}</ul></div>`;
 }
 

@@ -1,5 +1,5 @@
 // The list of the worst queries: sort, filter, open one; arrow keys move through them, Escape closes.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { content, count, labelOf, opened, percent, plural, points } from "./data.js";
 import { GalleryRow, Picture } from "./cells.js";
@@ -33,7 +33,7 @@ function Row({ place, current }) {
   const side = query.sides[0];
   return html`<li><button class="query-row" data-place=${place} aria-current=${current ? "true" : null} tabindex=${current ? 0 : -1} onClick=${() => (opened.value = place)}>
     <${Picture} number=${query.picture} lazy=${true} />
-    <span class="what"><span class="name">${labelOf(query.picture)}</span>
+    <span class="what"><span class="name">${breakable(labelOf(query.picture))}</span>
       <span class="muted name">${side.wrong ? html`<span aria-label="found">→</span> ${side.wrong}` : "all right"}</span></span>
     <span class="values"><b>${percent(side.precision)}</b><span class="muted">first at ${side.first == null ? "–" : count(side.first)}</span></span>
     ${two && html`<span class="badge ${change(query) > 0 ? "up" : change(query) < 0 ? "down" : ""}">${points(change(query))}</span>`}

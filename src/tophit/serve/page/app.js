@@ -52,18 +52,19 @@ function Query() {
   const own = asked && (asked.of ? asked.of : [asked]);
   const shown = own?.find((one) => (id ? one.id === id : uploads.includes(one.upload)));
   const items = new Map((own ?? []).concat(asked?.against ?? []).filter((one) => one.id).map((one) => [one.id, one]));
+  const source = uploads.length ? `/uploads/${uploads[0]}` : shown && picture(shown, 1024);
   return html`<section class="query" aria-label="Query">
     ${(id || uploads.length > 0) && html`<div class="asked ${large ? "large" : ""}">
       ${uploads.length > 1
         ? html`<div class="several">${uploads.map((name) => html`<img src="/uploads/${name}" alt="A query picture" />`)}</div>`
-        : html`<${Crop} source=${uploads.length ? `/uploads/${uploads[0]}` : shown && picture(shown, 1024)} box=${box}
+        : (source || busy.value) && html`<${Crop} source=${source} box=${box}
             name=${uploads.length ? "Your picture" : (shown?.label ?? id)} onBox=${(made) => change({ box: made })} />`}
       <div class="asked-text">
         <p class="asked-name" title=${id || "Your picture"}>${uploads.length ? "Your picture" : html`<b>${breakable(shown?.label ?? "")}</b> <span class="muted">${breakable(id)}</span>`}</p>
         <p class="muted small">${box ? html`Searching by the box. <button class="link" onClick=${() => change({ box: null })}>Use the whole picture</button>`
-          : uploads.length > 1 ? "All pictures together are one query." : "Draw a box on the picture to search by a part of it."}</p>
+          : uploads.length > 1 ? "All pictures together are one query." : source ? "Draw a box on the picture to search by a part of it." : ""}</p>
         <p class="asked-actions">${shown?.id && html`<button class="link" onClick=${() => openDetails([shown], shown)}>Details</button>`}
-          ${uploads.length < 2 && html`<button class="link enlarge" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Smaller" : "Enlarge"}</button>`}
+          ${uploads.length < 2 && source && html`<button class="link enlarge" aria-pressed=${large} onClick=${() => setLarge(!large)}>${large ? "Smaller" : "Enlarge"}</button>`}
           <button class="link" onClick=${state.startOver}>Start over</button></p>
       </div>
     </div>`}

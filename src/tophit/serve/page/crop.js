@@ -64,7 +64,7 @@ export function Crop({ source, box, onBox, name }) {
   return html`<div class="crop" ref=${frame} tabindex="0" role="application"
       aria-label="${name}. Draw a box to search by a part; arrow keys make and move it, Shift and arrows resize it, Enter searches, Escape removes it."
       style=${{ "--ratio": ratio }} onPointerDown=${down} onPointerMove=${move} onPointerUp=${up} onKeyDown=${key}>
-    <img src=${source} alt=${name} draggable=${false} onLoad=${({ target }) => setRatio(target.naturalWidth / target.naturalHeight)} />
+    ${source && html`<img src=${source} alt=${name} draggable=${false} onLoad=${({ target }) => setRatio(target.naturalWidth / target.naturalHeight)} />`}
     ${drawn && html`<div class="box" style=${{ left: percent(x1), top: percent(y1), width: percent(x2 - x1), height: percent(y2 - y1) }}></div>`}
   </div>`;
 }

@@ -168,6 +168,9 @@ let usual = []; // items of the start page without a filter
 let running = null;
 let asked = "";
 
+/** @param {Search} state */
+const question = (state) => JSON.stringify([state.compare, request(state)]);
+
 /** Search by the state, unless that is what the answer on the page already is. */
 export async function runSearch() {
   const state = search.value;
@@ -179,15 +182,15 @@ export async function runSearch() {
     narrowSample().catch(fail);
     return;
   }
-  const question = JSON.stringify([state.compare, request(state)]);
-  if (question === asked) return;
-  asked = question;
+  if (question(state) === asked) return;
+  asked = question(state);
   running?.abort();
   const own = (running = new AbortController());
   busy.value = true;
   try {
     const compare = state.compare && about.value?.against;
     answer.value = await post(compare ? "/compare" : "/search", request(state), own.signal);
+    useItsName(answer.value);
     say(summary(answer.value));
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -197,6 +200,20 @@ export async function runSearch() {
   } finally {
     if (running === own) busy.value = false;
   }
+}
+
+/**
+ * Call the item of the query what the server calls it: an address typed by hand may hold its whole path.
+ * @param {any} found
+ */
+function useItsName(found) {
+  const query = found.queries?.[0].query ?? found.query;
+  const { id } = query.of?.[0] ?? query;
+  if (!search.value.id || !id || search.value.id === id) return;
+  const named = { ...search.value, id };
+  asked = question(named);
+  history.replaceState(null, "", address(named));
+  search.value = named;
 }
 
 /** @param {any} found */

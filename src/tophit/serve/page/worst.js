@@ -24,7 +24,7 @@ export function Worst() {
     <div class="facts-row">
       ${["recall@1", "precision@5", "mAP", "MAP@R"].filter((name) => name in found.metrics).map((name) => html`<div class="fact">
         <b>${percent(found.metrics[name])}</b><span>${name}</span></div>`)}
-      <div class="fact"><b>${found.tried.toLocaleString("en")}</b><span>queries tried${found.unseen ? ", only of classes that were not learned" : ""}</span></div>
+      <div class="fact"><b>${found.tried.toLocaleString("en")}</b><span>queries${found.unseen ? " of classes that were not learned" : ""}, each against all items</span></div>
     </div>
     <div class="two-columns">
       <ol class="worst-list" aria-label="Queries, worst first">
@@ -47,7 +47,7 @@ export function Worst() {
         <ul class="confusions">
           ${found.confusions.map((one) => html`<li key=${`${one.label} ${one.taken_for}`}>
             <button class="plain" aria-pressed=${label === one.label} onClick=${() => setLabel(label === one.label ? "" : one.label)}>
-              <span>${breakable(one.label)}</span> <span aria-label="is confused with">→</span> <span>${breakable(one.taken_for)}</span> <b>${one.queries}</b>
+              <span>${breakable(one.label)} <span aria-label="is confused with">→</span> ${breakable(one.taken_for)}</span> <b>${one.queries}</b>
             </button></li>`)}
         </ul>
       </aside>
