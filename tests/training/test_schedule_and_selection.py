@@ -17,7 +17,7 @@ from tophit.errors import TophitError, UsageError
 from tophit.losses import ProxyAnchorLoss
 from tophit.models import build_embedder
 from tophit.recipe import Recipe, make_recipe, read_recipe
-from tophit.recipe.sections import Schedule
+from tophit.recipe.learning import Schedule
 from tophit.reporting.runs import list_runs
 from tophit.training import Run, train
 from tophit.training.optimizer import WeightAverage, make_optimizer, rate_factor

@@ -11,7 +11,7 @@ from torch import nn
 from tophit.models.cut import stage_tensors
 from tophit.models.embedder import Embedder
 from tophit.recipe import Recipe
-from tophit.recipe.sections import Schedule
+from tophit.recipe.learning import Schedule
 from tophit.training.learning import frozen_count, learned_weights
 
 
