@@ -99,13 +99,14 @@ def _images_per_class(name: str, results: Path) -> str:
 
 def _everywhere(ranked: dict[str, dict[str, tuple[float, int]]]) -> str:
     """Return the sentence that says which objectives have no better one on any set."""
+    sets = f"all {len(ALL_HEADS)} sets" if len(ranked) == len(ALL_HEADS) else f"each of the {len(ranked)} sets so far"
     measured = [set(found) for found in ranked.values()]
     first = [each for each in set.intersection(*measured) if all(found[each][1] == 1 for found in ranked.values())]
     if not first:
-        return f"None has rank 1 on all {len(ranked)} sets."
+        return f"None has rank 1 on {sets}."
     means = {each: sum(found[each][0] for found in ranked.values()) / len(ranked) for each in first}
     named = ", ".join(f"{each} ({100 * means[each]:.1f})" for each in sorted(first, key=lambda one: -means[one]))
-    return f"Rank 1 on all {len(ranked)} sets, with the mean recall@1: {named}."
+    return f"Rank 1 on {sets}, with the mean recall@1: {named}."
 
 
 def _joined(names: Sequence[str], results: Path) -> list[str]:
