@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tophit.cli import app
+from tophit.cli.shell import console
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.exported import export_embedder
@@ -184,7 +185,7 @@ def test_a_recipe_is_explained_without_waiting_for_torch(tmp_path: Path) -> None
 def test_the_list_of_runs_names_their_data(
     tophit: Run, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(console, "width", 160)
     sets = [word for setting in SMALL for word in ("--set", setting)]
     tophit("train", "head", "--data", pictures, "--run", tmp_path / "runs" / "one", *sets)
     assert pictures.name in tophit("runs", tmp_path / "runs").stdout
