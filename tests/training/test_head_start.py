@@ -5,7 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.decomposition import PCA
+from scipy.linalg import sqrtm
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.decomposition import PCA, TruncatedSVD
 from tests.training.test_keeping import planted, recipe_for
 from tests.training.test_train import small_recipe
 
@@ -14,7 +16,7 @@ from tophit.models import build_embedder
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training import Run, train
-from tophit.training.head_start import KINDS, begin_head, principal_head, sample_rows
+from tophit.training.head_start import begin_head, principal_head, sample_rows
 
 
 @pytest.fixture
@@ -28,35 +30,59 @@ def cosines(x: np.ndarray) -> np.ndarray:
     return x @ x.T
 
 
-def outputs(x: np.ndarray, dim: int, kind: str) -> np.ndarray:
-    start = principal_head(x, dim, kind)  # type: ignore[arg-type]
+def outputs(x: np.ndarray, dim: int, labels: list[str] | None = None) -> np.ndarray:
+    start = principal_head(x, dim, labels)
     return x @ start.weight.T + start.bias
 
 
 def test_with_all_components_cosines_are_those_of_the_features(features: np.ndarray) -> None:
     for dim in (12, 20):
-        np.testing.assert_allclose(cosines(outputs(features, dim, "plain")), cosines(features), atol=1e-5)
-    centred = features - features.mean(axis=0)
-    np.testing.assert_allclose(cosines(outputs(features, 12, "centred")), cosines(centred), atol=1e-5)
+        np.testing.assert_allclose(cosines(outputs(features, dim)), cosines(features), atol=1e-5)
 
 
 def test_components_are_those_of_another_library(features: np.ndarray) -> None:
-    expected = PCA(5).fit_transform(features)
-    found = outputs(features, 5, "centred")
+    expected = TruncatedSVD(5, algorithm="arpack").fit_transform(features)
+    found = outputs(features, 5)
     scale = np.linalg.norm(found) / np.linalg.norm(expected)
     np.testing.assert_allclose(np.abs(found), np.abs(scale * expected), atol=1e-4)
 
 
-def test_whitened_components_are_divided_by_their_shrunk_deviation(features: np.ndarray) -> None:
-    found = PCA(12).fit(features)
-    variances = found.explained_variance_ * 59 / 60  # of N, not N - 1
-    expected = found.transform(features) / np.sqrt(variances + variances.mean())
-    np.testing.assert_allclose(cosines(outputs(features, 12, "whitened")), cosines(expected), atol=1e-4)
+def test_whitening_within_classes_is_that_of_another_library(features: np.ndarray) -> None:
+    classes = np.arange(60) % 12
+    labels = [f"class {each}" for each in classes]
+    means = np.stack([features[classes == each].mean(axis=0) for each in range(12)])
+    within = EmpiricalCovariance(assume_centered=True).fit(features - means[classes]).covariance_ * 60 / 48
+    shrunk = within + np.trace(within) / 12 * np.eye(12)
+    expected = (features - features.mean(axis=0)) @ np.real(sqrtm(np.linalg.inv(shrunk)))
+    np.testing.assert_allclose(cosines(outputs(features, 12, labels)), cosines(expected), atol=1e-4)
+    components = PCA(5).fit_transform(expected)
+    np.testing.assert_allclose(cosines(outputs(features, 5, labels)), cosines(components), atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_norm_is_that_of_a_random_start(features: np.ndarray, kind: str) -> None:
-    weight = principal_head(features, 8, kind).weight  # type: ignore[arg-type]
+def test_whitening_needs_a_class_of_two_images(features: np.ndarray) -> None:
+    each_its_own = principal_head(features, 8, [str(row) for row in range(60)])
+    assert not each_its_own.is_whitened
+    np.testing.assert_array_equal(each_its_own.weight, principal_head(features, 8).weight)
+
+
+def test_few_learned_images_stay_nearer_to_their_class_than_by_usual_whitening() -> None:
+    generator = np.random.default_rng(0)
+    classes = np.repeat(np.arange(20), 4)
+    nuisance = 2 * generator.normal(size=(80, 8)) @ generator.normal(size=(8, 200))
+    x = generator.normal(size=(20, 200))[classes] + nuisance + 0.5 * generator.normal(size=(80, 200))
+
+    def recall(vectors: np.ndarray) -> float:
+        scores = cosines(vectors) - 9 * np.eye(80)
+        return float(np.mean(classes[scores.argmax(axis=1)] == classes))
+
+    found = PCA(64).fit(x)
+    usual = found.transform(x) / np.sqrt(found.explained_variance_ + found.explained_variance_.sum() / 200)
+    assert recall(outputs(x, 64, [str(each) for each in classes])) > 0.9 > 0.7 > recall(usual) > recall(x)
+
+
+@pytest.mark.parametrize("labels", [None, [str(row % 6) for row in range(60)]])
+def test_the_norm_is_that_of_a_random_start(features: np.ndarray, labels: list[str] | None) -> None:
+    weight = principal_head(features, 8, labels).weight
     torch.manual_seed(0)
     usual = np.mean([torch.nn.Linear(12, 8).weight.norm().item() for _ in range(200)])
     assert np.linalg.norm(weight) == pytest.approx(usual, rel=0.03)
@@ -90,15 +116,7 @@ def test_after_a_layer_norm_the_components_are_those_of_normalised_features(feat
     np.testing.assert_allclose(cosines(embedder.embed_arrays(features)), cosines(normed), atol=1e-4)
 
 
-def test_the_best_kind_on_validation_classes_is_taken(features: np.ndarray) -> None:
-    embedder = build_embedder("features/12", "pretrained", dim=4)
-    found = begin_head(embedder, features, iter([0.1, 0.2, 0.9]).__next__)
-    assert found is not None
-    assert found.kind == "whitened"
-    np.testing.assert_allclose(embedder.head.weight.detach().numpy(), found.weight)  # type: ignore[union-attr]
-    equal = begin_head(embedder, features, lambda: 0.5)
-    assert equal is not None
-    assert equal.kind == "plain"
+def test_an_embedder_without_a_head_has_no_start(features: np.ndarray) -> None:
     assert begin_head(build_embedder("features/12", "pretrained"), features) is None
 
 

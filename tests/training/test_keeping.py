@@ -60,7 +60,7 @@ def planted(path: Path, hurts: bool, own_validation: bool = True) -> Path:
 def recipe_for(manifest: Path, **sections: dict[str, Any]) -> Recipe:
     fields: dict[str, Any] = {
         "data": {"manifest": str(manifest)},
-        "embedder": {"dim": 16, "head_start": "pca"},
+        "embedder": {"dim": 16, "head_start": "whitened"},
         "batches": {"sampler": "random", "size": 40},
         "optimizer": {"head": {"lr": 0.02}, "proxies": {"lr": 0.1}},
         "schedule": {"epochs": 8},
@@ -144,8 +144,8 @@ def test_the_papers_and_old_runs_keep_what_was_trained(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_text("data: {manifest: x}\n")
     assert Run(tmp_path).recipe().evaluation.keep == "trained"
     assert read_recipe(tmp_path / "recipe.yaml").evaluation.keep == "best"
-    assert read_recipe("head", data="x").embedder.head_start == "pca"
-    assert read_recipe(None, data="x").embedder.head_start == "pca"
+    assert read_recipe("head", data="x").embedder.head_start == "whitened"
+    assert read_recipe(None, data="x").embedder.head_start == "whitened"
 
 
 def values_of(**means: list[float]) -> Candidates:

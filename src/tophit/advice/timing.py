@@ -27,7 +27,7 @@ from tophit.recipe import Recipe
 from tophit.training.building import build_method, make_embedder, make_sampler, with_given_features
 from tophit.training.devices import start_stepper
 from tophit.training.evaluate import metrics_of_vectors, wanted_metrics
-from tophit.training.head_start import KINDS, MOST_IMAGES, principal_head
+from tophit.training.head_start import MOST_IMAGES, principal_head
 from tophit.training.keeping import SHARES, may_keep_untrained, splits_wanted
 from tophit.training.kinds_taken import sees_paths
 from tophit.training.learning import Learning, prepare_learning
@@ -95,7 +95,7 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
     tested = recipe.evaluation.test and has_pairs(rows.test)
     testing = sum(_ranking_seconds(recipe, rows.test.rows, dim, True) for dim in tests) if tested else 0.0
     feature, share = _feature_seconds(embedder, rows)
-    parts = {"start": _BUILT * building + _start_seconds(recipe, embedder, counts["train"], keeps)}
+    parts = {"start": _BUILT * building + _start_seconds(recipe, embedder, counts["train"])}
     memory = resident_bytes()
     trained = recipe.embedder.trainable
     if trained == "head":
@@ -118,7 +118,7 @@ def _estimate(recipe: Recipe, rows: RunRows) -> Estimate:
     whole = network.forward / max(1 - network.trunk, 1e-6)  # a forward pass of all stages
     plain = 0.0 if views else network.read
     parts["features"] = feature * share * counts["validation"] * keeps
-    if recipe.embedder.head_start == "pca":
+    if recipe.embedder.head_start != "random":
         parts["features"] += feature * share * min(MOST_IMAGES, counts["train"])
     if views:
         parts["activations"] = (counts["train"] * views + counts["validation"]) * (
@@ -203,12 +203,13 @@ def _feature_seconds(embedder: Embedder, rows: RunRows) -> tuple[float, float]:
     return seconds, 1 - known_share(embedder, sample, total)
 
 
-def _start_seconds(recipe: Recipe, embedder: Embedder, images: int, keeps: bool) -> float:
-    if recipe.embedder.head_start != "pca" or recipe.embedder.dim is None:
+def _start_seconds(recipe: Recipe, embedder: Embedder, images: int) -> float:
+    if recipe.embedder.head_start == "random" or recipe.embedder.dim is None:
         return 0.0
     channels, dim = embedder.channels, recipe.embedder.dim
     features = np.random.default_rng(0).normal(size=(min(images, MOST_IMAGES), channels)).astype(np.float32)
-    return _timed(lambda: principal_head(features, dim))[1] * (len(KINDS) if keeps else 1)
+    labels = [str(i // 2) for i in range(len(features))] if recipe.embedder.head_start == "whitened" else None
+    return _timed(lambda: principal_head(features, dim, labels))[1]
 
 
 def _network_seconds(recipe: Recipe, embedder: Embedder, rows: RunRows) -> _Network:

@@ -24,7 +24,7 @@ from tophit.registry import did_you_mean, is_known, meant
 
 REQUIRED = "(required)"  # stands for the data that a recipe to explain does not name
 
-_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "pca"}}  # where a user names only data
+_WITHOUT_RECIPE: dict[str, Any] = {"embedder": {"head_start": "whitened"}}  # where a user names only data
 
 
 def read_recipe(

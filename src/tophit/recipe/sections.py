@@ -138,11 +138,11 @@ class Embedder(Section):
     levels: int = Field(default=3, ge=1, description="Scales of R-MAC's regions.")
     layer_norm: bool = Field(default=False, description="Normalise the pooled vector over its channels first.")
     dim: int | None = Field(default=128, ge=1, description="Length of the vectors; null: as long as the pooled vector.")
-    head_start: Literal["random", "pca"] = Field(
+    head_start: Literal["random", "pca", "whitened"] = Field(
         default="random",
-        description="Where the head begins: at random weights, as in the papers, or at principal components of the "
-        "training features, so that the first step begins at the backbone's quality; centred and whitened if that is "
-        "better on validation classes. The recipe 'head' and a run without a recipe have pca.",
+        description="Where the head begins: at random weights, as in the papers; at the principal components of the "
+        "training features (pca), near the backbone's quality; or at those of features whose differences within a "
+        "class count less (whitened), mostly above it. The recipe 'head' and a run without a recipe have whitened.",
     )
     trainable: Literal["head", "last", "lora", "all"] = Field(
         default="head",

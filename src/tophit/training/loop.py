@@ -113,7 +113,7 @@ class _Training:
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
         is_new = not run.checkpoint_path.is_file()
-        if is_new and recipe.embedder.head_start == "pca":
+        if is_new and recipe.embedder.head_start != "random":
             self._begin_head()
         if self.rows.train.kind != "several" and (note := size_note(recipe, self.source.numbers.classes.tolist())):
             view.note(note)
@@ -209,18 +209,13 @@ class _Training:
         """Let the head begin at principal components of the training features."""
         train, stepper = self.rows.train, self.stepper
         if isinstance(self.source, FeatureSource):
-            features = self.source.features.cpu().numpy()
+            features, images = self.source.features.cpu().numpy(), self.source.images
         else:
             rows = [train.rows[i] for i in sample_rows(train, MOST_IMAGES, self.recipe.seed)]
-            features = shared_features(stepper, self.embedder, rows, self.view.track("Features")).values
-        known = shared_features(stepper, self.embedder, self.selection.rows) if self.keeper else None
-
-        def value() -> float:
-            assert known is not None
-            embedded = EmbeddedRows(self.embedder.embed_arrays(known.values), known.rows, known.bad)
-            return self._metrics_on_selection(embedded)[self.recipe.evaluation.metric]
-
-        start = begin_head(self.embedder, features, value if known is not None else None)
+            sample = shared_features(stepper, self.embedder, rows, self.view.track("Features"))
+            features, images = sample.values, [rows[i] for i in sample.rows]
+        whitens = self.recipe.embedder.head_start == "whitened"
+        start = begin_head(self.embedder, features, [image.label for image in images] if whitens else None)
         if start is not None:
             self.view.note(start.sentence(self.embedder.dim))
 
