@@ -139,3 +139,9 @@ def test_training_begins_with_the_data_and_the_time(
     options = [word for setting in settings for word in ("--set", setting)]
     shown = command("train", "head", "--data", pictures, "--run", tmp_path / "run", *options)
     assert shown.index("48 images:") < shown.index("on this machine") < shown.index("epoch 1:")
+
+
+def test_classes_of_one_size_are_said_in_one_number() -> None:
+    same = Survey({"training": 90}, {"training": 15}, 6, 6, 6, 500, 400, 1000)
+    assert same.sentences()[1] == "Training images per class: 6."
+    assert survey_of(9).sentences()[1] == "Training images per class: 1 to 60, median 9."

@@ -28,6 +28,13 @@ class Reported:
     images: Path
 
 
+def with_after(marks: list[str], relevant: int) -> list[str]:
+    """Call what is wrong 'after' once every right one has been found."""
+    return [
+        "after" if mark == "wrong" and marks[:n].count("right") == relevant else mark for n, mark in enumerate(marks)
+    ]
+
+
 def draw_set(folder: Path) -> Path:
     """Draw classes to learn and others to test; plant an image with a wrong label and one that was learned."""
     from conftest import draw_picture

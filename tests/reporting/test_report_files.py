@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.reporting.reported import DUPLICATE, MISLABELLED, Opened, Reported, small_recipe
+from tests.reporting.reported import DUPLICATE, MISLABELLED, Opened, Reported, small_recipe, with_after
 
 from conftest import draw_picture
 from tophit.data.manifest import ImageRow
@@ -171,7 +171,8 @@ def test_a_run_on_a_feature_file_is_reported_without_pictures(tmp_path: Path, op
     of = [pictures["labels"][label] for label in pictures["label"]]
     for query in content["queries"]:
         (side,) = query["sides"]
-        assert side["marks"] == ["right" if of[item] == of[query["picture"]] else "wrong" for item in side["items"]]
+        marks = ["right" if of[item] == of[query["picture"]] else "wrong" for item in side["items"]]
+        assert side["marks"] == with_after(marks, side["relevant"])
     frame = opened(written.page).locator("#galleries .cell .frame").first.bounding_box()
     assert frame is not None
     assert frame["height"] < frame["width"] / 2  # a label's box, not the place of a picture

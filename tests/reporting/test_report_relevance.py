@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from playwright.sync_api import expect
-from tests.reporting.reported import Opened, small_recipe
+from tests.reporting.reported import Opened, small_recipe, with_after
 from tests.reporting.test_report_files import content_of
 
 from tophit.data.manifest import ImageRow
@@ -75,7 +75,8 @@ def test_results_of_the_same_parent_are_near(of_levels: Path) -> None:
 
     for query in content["queries"]:
         side = query["sides"][0]
-        assert side["marks"] == [mark(names[query["picture"]], names[item]) for item in side["items"]]
+        marks = [mark(names[query["picture"]], names[item]) for item in side["items"]]
+        assert side["marks"] == with_after(marks, side["relevant"])
         assert side["relevant"] == 5
     assert sum(content["first_results"].values()) == content["counts"]["queries"] == 24
     assert {"H-AP", "ASI", "level1-recall@1"} <= {row["name"] for row in content["metrics"]}
@@ -109,7 +110,8 @@ def test_images_with_several_labels_are_right_if_they_share_one(of_sets: Path, o
     for query in content["queries"]:
         side = query["sides"][0]
         asked = names[query["picture"]]
-        assert side["marks"] == ["right" if asked & names[item] else "wrong" for item in side["items"]]
+        marks = ["right" if asked & names[item] else "wrong" for item in side["items"]]
+        assert side["marks"] == with_after(marks, side["relevant"])
     assert content["counts"]["classes"] == 8 + len(COLOURS)
     assert "24 queries of 11 labels" in content["verdict"]
     confused = {one["label"] for pair in content["confused"][0]["pairs"] for one in pair["classes"]}

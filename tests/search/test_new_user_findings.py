@@ -8,7 +8,7 @@ import torch
 
 import tophit
 from tophit.data.manifest import ImageRow
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.recipe import make_recipe
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
@@ -89,3 +89,8 @@ def test_several_labels_can_not_be_calibrated_and_it_is_said(pictures: Path, tmp
         assert np.isfinite(catalogue.search([rows[0].path])[0][0].score)
     with pytest.raises(TophitError, match="one label each; these have several"):
         tophit.calibrate(tmp_path / "index")
+
+
+def test_a_mistyped_index_is_called_so_by_calibrate() -> None:
+    with pytest.raises(UsageError, match="There is no run, embedder or index in 'mine"):
+        tophit.calibrate("mine.indx")

@@ -207,6 +207,12 @@ def test_the_openapi_has_every_route_with_examples(client: TestClient) -> None:
     assert told["components"]["schemas"]["SearchRequest"]["properties"]["where"]["examples"]
 
 
+def test_an_unknown_field_of_a_request_says_which_there_are(client: TestClient) -> None:
+    answer = client.post("/search", json={"ids": ["class 1/0.png"], "wher": {}})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("wher: unknown field. Did you mean 'where'? Fields: ")
+
+
 def test_a_filter_by_a_field_that_no_item_has_says_which_there_are(client: TestClient) -> None:
     for path in ("/search", "/compare"):
         answer = client.post(path, json={"ids": ["class 1/0.png"], "where": {"lable": "class 1"}})

@@ -31,6 +31,14 @@ def test_it_begins_with_some_items_and_a_click_searches_from_one(page: Page) -> 
     assert results(page) == found
 
 
+def test_an_address_with_an_unknown_id_says_so_and_leads_back(page: Page) -> None:
+    page.goto("/?id=nobody.png")
+    expect(page.locator(".found h1")).to_have_text("Nothing to show")
+    expect(page.locator(".found")).to_contain_text("nobody.png")
+    page.locator(".found").get_by_role("button", name="Start over").click()
+    expect(page.locator(".grid .card")).to_have_count(48)
+
+
 @pytest.mark.parametrize("way", ["drop", "paste", "pick"])
 def test_a_picture_by_drop_paste_or_choice(page: Page, served: Place, way: str) -> None:
     data = (served.images / FIRST).read_bytes()

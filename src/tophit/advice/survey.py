@@ -31,7 +31,8 @@ class Survey:
         splits = ", ".join(
             f"{self.images[name]:,} of {self.classes[name]:,} classes for {name}" for name in self.images
         )
-        per_class = f"{self.least_per_class} to {self.most_per_class}, median {self.median_per_class:g}"
+        least, most = self.least_per_class, self.most_per_class
+        per_class = f"{least}" if least == most else f"{least} to {most}, median {self.median_per_class:g}"
         found = [f"{sum(self.images.values()):,} images: {splits}.", f"Training images per class: {per_class}."]
         if self.width is not None and self.bytes_each is not None:
             size = f"{self.width} x {self.height} pixels, {self.bytes_each / 1000:,.0f} kB"

@@ -44,9 +44,11 @@ def calibrate(
     if is_catalogue(model):
         return _calibrate_index(Path(model), None if data is None else str(data), options, view_of(progress))
     from tophit.models import load
-    from tophit.models.named import check_model
+    from tophit.models.named import check_model, is_backbone
     from tophit.training.calibrate_rows import calibrate_model, unseen
 
+    if not Path(model).exists() and not is_backbone(str(model)):
+        raise UsageError(f"There is no run, embedder or index in '{model}'.")
     check_model(model)
     part = unseen(_data_for(str(model), None if data is None else str(data)))
     embedder = load(model)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -13,8 +13,10 @@ from tophit.figures.drawing import Drawing
 from tophit.figures.style import COLUMN, INK, PAGE, house_style, new_figure
 from tophit.images.decode import BadImage, read_image
 
-COLOURS: dict[Mark, str] = {"right": "#168f3e", "near": "#b7791f", "wrong": "#cc2929"}
-_LINES = {"right": "-", "near": (0, (4, 1.2)), "wrong": (0, (2.2, 1.2))}
+Shown = Mark | Literal["after"]
+"""A mark, or that all right ones were found before: such a result is no mistake."""
+COLOURS: dict[Shown, str] = {"right": "#168f3e", "near": "#b7791f", "wrong": "#cc2929", "after": "#9aa3ad"}
+_LINES = {"right": "-", "near": (0, (4, 1.2)), "wrong": (0, (2.2, 1.2)), "after": "-"}
 _SIDE = 128  # pixels of a picture
 _TEXT = 0.17  # inches below a picture for one line of text
 _LINE = 0.12  # for each further line
@@ -29,7 +31,7 @@ class Ranked:
     query: int
     results: Sequence[int]
     scores: Sequence[float]
-    marks: Sequence[Mark]
+    marks: Sequence[Shown]
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Cell:
 
     row: ImageRow
     text: str
-    mark: Mark | None = None
+    mark: Shown | None = None
 
 
 def gallery_drawing(
@@ -68,10 +70,11 @@ def gallery_drawing(
             for column, value in zip(numbers.values(), values, strict=True):
                 column.append(value)
         lines.append(cells)
-    near = " Amber frame: near, of the same parent." if "near" in numbers["mark"] else ""
+    more = " Amber frame: near, of the same parent." if "near" in numbers["mark"] else ""
+    more += " Grey frame: after all right ones." if "after" in numbers["mark"] else ""
     caption = (
         "A query (left) and its first results, nearest first, with their cosine similarity and class. Solid "
-        f"green frame: right; dashed red frame: wrong.{near}"
+        f"green frame: right; dashed red frame: wrong.{more}"
     )
     return Drawing(name, title, caption, numbers, picture_grid(lines, k + 1, ["query", "nearest images"]))
 

@@ -1,6 +1,6 @@
 """The queries that a report shows, as plain values: their results, rank changes and misplaced sets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,9 @@ import numpy as np
 from tophit.evaluation import rank_changes
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.nearest import FoundList, found_lists
+from tophit.evaluation.relevance import Mark
 from tophit.evaluation.scores import SearchTask
+from tophit.figures.galleries import Shown
 from tophit.progress import View
 from tophit.reporting.measured import Measured
 from tophit.reporting.pictures import Pictures
@@ -71,18 +73,31 @@ class QueryPages:
     def _list(self, model: Measured, task: SearchTask, query: int, found: FoundList) -> dict[str, Any]:
         precision = float(model.metrics.per_query["mAP"][query])
         wrong = next((item for item, mark in zip(found.items, found.marks, strict=True) if mark != "right"), None)
+        relevant = int(np.count_nonzero(task.is_right(query))) - int(task.own_items[query] >= 0)
         return {
             "precision": None if np.isnan(precision) else round(precision, 5),
-            "relevant": int(np.count_nonzero(task.is_right(query))) - int(task.own_items[query] >= 0),
+            "relevant": relevant,
             "first": found.first_right,
             "first_picture": self._pictures(model, [found.first_right_item])[0]
             if found.first_right_item is not None
             else None,
             "items": self._pictures(model, found.items),
             "scores": [round(score, 4) for score in found.scores],
-            "marks": found.marks,
+            "marks": _until_all_found(found.marks, relevant),
             "wrong": None if wrong is None else model.labels[int(model.search.gallery[wrong])],
         }
 
     def _pictures(self, model: Measured, items: Iterable[int]) -> list[int]:
         return [self.pictures.add(model.rows[int(model.search.gallery[item])]) for item in items]
+
+
+def _until_all_found(marks: Sequence[Mark], relevant: int) -> list[Shown]:
+    """Return marks in which nothing after the last of all right results is called wrong.
+
+    >>> _until_all_found(["right", "wrong", "right", "wrong"], relevant=2)
+    ['right', 'wrong', 'right', 'after']
+    """
+    found = np.cumsum([mark == "right" for mark in marks])
+    return [
+        mark if mark != "wrong" or so_far < relevant else "after" for mark, so_far in zip(marks, found, strict=True)
+    ]

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from tophit.data.manifest import FEATURE_FILE
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.evaluation.calibration_features import VOTERS
+from tophit.registry import did_you_mean
 from tophit.reranking import AlphaExpansion, KReciprocal, Reranking, parse_reranking
 from tophit.search.chances import LeastChance
 from tophit.search.filters import parse_filter
@@ -235,6 +236,11 @@ def parse(kind: type[Kind], text: bytes | str) -> Kind:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+            known = sorted(kind.model_fields)
+            raise Problem(
+                422, f"{path}: unknown field.{did_you_mean(path, known)} Fields: {', '.join(known)}."
+            ) from None
         raise Problem(422, f"{path + ': ' if path else ''}{first['msg']}.") from None
     except (ValueError, RecursionError):
         raise Problem(422, "The body is not JSON.") from None

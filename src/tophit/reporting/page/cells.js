@@ -11,10 +11,10 @@ export function Picture({ number, alt = "", lazy = false }) {
     : html`<span class="no-picture" role=${alt ? "img" : null} aria-label=${alt || null}>${labelOf(number).slice(0, 3)}</span>`;
 }
 
-const SIGNS = { right: "✓", near: "≈", wrong: "✗" };
+const SIGNS = { right: "✓", near: "≈", wrong: "✗" }; // "after" all right ones there is no sign
 
 /** The sign of a mark, for a corner of a picture or a legend. */
-export const Sign = ({ mark }) => html`<span class="mark" aria-hidden="true">${SIGNS[mark]}</span>`;
+export const Sign = ({ mark }) => SIGNS[mark] && html`<span class="mark" aria-hidden="true">${SIGNS[mark]}</span>`;
 
 /** What the marks of results mean. */
 export function MarkLegend() {
@@ -25,7 +25,7 @@ export function MarkLegend() {
 export function Result({ number, rank, score, mark, children }) {
   const label = labelOf(number);
   return html`<li class="cell ${mark}" title="${label}\n${nameOf(number)}">
-    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${label}" /><${Sign} mark=${mark} /></div>
+    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark === "after" ? "after all right ones" : mark}: ${label}" /><${Sign} mark=${mark} /></div>
     <div class="under"><b>${rank}</b>${score != null && html`<span>${score.toFixed(2)}</span>`}</div>
     <div class="under name">${breakable(shortOf(number))}</div>
     ${children}

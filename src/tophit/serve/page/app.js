@@ -107,6 +107,8 @@ function Found() {
       <p class="muted">${about.value?.words ? "Describe what you look for, drop or paste a picture" : "Drop, paste or choose one"}, or start from one of these.</p>
       <${Grid} items=${sample.value} label="Some items of the index" /></div>`;
   }
+  if (!found && !busy.value && notice.value.error) return html`<div class="found"><h1>Nothing to show</h1>
+    <p class="muted">${notice.value.text} <button class="link" onClick=${state.startOver}>Start over</button></p></div>`;
   if (!found) return html`<div class="found"><p class="waiting" role="status">${busy.value ? "Searching …" : ""}</p></div>`;
   const times = Object.entries(found.times).filter(([, ms]) => ms >= 0.05).map(([name, ms]) => `${name.replace("_ms", "")} ${ms.toFixed(1)} ms`);
   const asked = found.queries?.[0].query;
