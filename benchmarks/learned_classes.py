@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("sets", nargs="+", help="feature files (.npz) or manifests of images")
     parser.add_argument("--classes", type=int, nargs="+", default=[60, 190])
     parser.add_argument("--draws", type=int, default=3)
+    parser.add_argument("--start", default="whitened", help="embedder.head_start of the recipe")
     arguments = parser.parse_args()
     print("| set | classes | asked | recall@1, backbone | trained | names told | right | told 85% or more | right |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -45,7 +46,7 @@ def main() -> None:
         for classes in arguments.classes:
             parts: dict[str, list[tuple[float, float, Told]]] = {}
             for draw in range(arguments.draws):
-                for asked, found in measure(features, labels, classes, draw):
+                for asked, found in measure(features, labels, classes, draw, arguments.start):
                     parts.setdefault(asked, []).append(found)
             for asked, found in parts.items():
                 print(f"| {Path(path).parent.name} | {classes} | {asked} | {row(found)} |", flush=True)
@@ -62,7 +63,7 @@ def features_of(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure(
-    features: np.ndarray, labels: np.ndarray, classes: int, seed: int
+    features: np.ndarray, labels: np.ndarray, classes: int, seed: int, start: str
 ) -> Iterator[tuple[str, tuple[float, float, Told]]]:
     """Train on drawn classes; yield, for each kind of query, both recalls and what was told."""
     generator = np.random.default_rng(seed)
@@ -71,7 +72,9 @@ def measure(
     index, new = (np.concatenate([each[part] for each in drawn]) for part in (slice(IMAGES), slice(IMAGES, None)))
     with tempfile.TemporaryDirectory() as folder:
         np.savez(Path(folder) / "x.npz", features=features[index], labels=labels[index].astype(str))
-        result = tophit.train(Path(folder) / "x.npz", out=Path(folder) / "run", seed=seed)
+        result = tophit.train(
+            Path(folder) / "x.npz", out=Path(folder) / "run", seed=seed, embedder={"head_start": start}
+        )
         learned = np.isin(labels, [int(each.label) for each in part_of(data_to_test(result.folder, None), "train")])
         vectors = load(result.folder).embed_arrays(features)
     places = np.flatnonzero(~learned[index])
