@@ -28,6 +28,13 @@ class Candidates(NamedTuple):
     rows: np.ndarray
 
 
+class _Call(NamedTuple):
+    """What a search for one query needs and fills: made once, because making it takes as long as some searches."""
+
+    found: Candidates
+    arguments: tuple[Any, ...]
+
+
 @dataclass(frozen=True)
 class Allowed:
     """Some rows, ascending, of a part with ``total`` rows."""
@@ -57,27 +64,38 @@ class Approximate:
         self.is_ivf = isinstance(index, faiss.IndexIVF)
         self.most_effort = index.nlist if self.is_ivf else 4096
         self._vectors = vectors  # the view has no reference of its own
-        self._exact = _view(vectors)
+        self._exact = _view(vectors, index.ntotal)
         self._refined = FAISS.IndexRefine(index, self._exact)
+        self._refined.ntotal = len(vectors)  # rows up to here, of which a graph that is being built has only some
         self._live: Any = None
         self._live_count: int = index.ntotal
         self._params: dict[tuple[int, float], Any] = {}
         self._plans: dict[int, tuple[int, float]] = {}
+        self._calls: dict[int, _Call] = {}
 
     def keep(self, live: np.ndarray) -> None:
         """Leave out deleted rows."""
         self._live, self._live_count = _selector(live), int(live.sum())
         self._params.clear()
         self._plans.clear()
+        self._calls.clear()
+
+    def search_one(self, query: np.ndarray, k: int) -> tuple[list[float], list[int]] | None:
+        """Return scores and rows of k live rows for one query (1, dim), or None where fewer were found.
+
+        The shortest way to FAISS and back, for one thread at a time.
+        """
+        call = self._calls.get(k)
+        if call is None:
+            call = self._calls[k] = self._call(k)
+        self._refined.search_c(1, FAISS.swig_ptr(query), k, *call.arguments)
+        rows = call.found.rows.tolist()
+        return None if rows[-1] < 0 else (call.found.scores.tolist(), rows)
 
     def search(self, queries: np.ndarray, k: int) -> Candidates:
         """Return k live rows for each query."""
-        plan = self._plans.get(k)
-        if plan is None:
-            plan = self._plans[k] = self.plan(k, self.index.ntotal / self._live_count)
+        plan = self._plan_for(k)
         found = self.candidates(queries, k, *plan)
-        if len(queries) == 1 and found.rows.item(-1) >= 0:
-            return found
         short = np.flatnonzero(found.rows[:, -1] < 0)
         if len(short) and k <= self._live_count:  # where the neighbours are dead
             self._settle(queries, found, plan, self._live, short)
@@ -95,10 +113,7 @@ class Approximate:
 
     def candidates(self, queries: np.ndarray, k: int, effort: int, factor: float) -> Candidates:
         """Return the best k of k * factor candidates for each query, searched with an effort."""
-        parameters = self._params.get((effort, factor))
-        if parameters is None:
-            parameters = self._params[effort, factor] = self._parameters(effort, factor, self._live)
-        return self._search(queries, k, parameters)
+        return self._search(queries, k, self._live_parameters(effort, factor))
 
     def plan(self, k: int, rarity: float) -> tuple[int, float]:
         """Return the effort for k results, and how many times as many candidates to score exactly.
@@ -145,6 +160,21 @@ class Approximate:
         self._refined.search_c(count, pointer(queries), k, pointer(found.scores), pointer(found.rows), parameters)
         return found
 
+    def _call(self, k: int) -> _Call:
+        found = Candidates(np.empty(k, np.float32), np.empty(k, np.int64))
+        parameters = self._live_parameters(*self._plan_for(k))
+        return _Call(found, (*map(FAISS.swig_ptr, found), parameters))
+
+    def _plan_for(self, k: int) -> tuple[int, float]:
+        if k not in self._plans:
+            self._plans[k] = self.plan(k, self.index.ntotal / self._live_count)
+        return self._plans[k]
+
+    def _live_parameters(self, effort: int, factor: float) -> Any:
+        if (effort, factor) not in self._params:
+            self._params[effort, factor] = self._parameters(effort, factor, self._live)
+        return self._params[effort, factor]
+
     def _parameters(self, effort: int, factor: float, selector: Any) -> Any:
         if self.is_ivf:
             base = FAISS.SearchParametersIVF(nprobe=effort, sel=selector)
@@ -153,12 +183,15 @@ class Approximate:
         return FAISS.IndexRefineSearchParameters(k_factor=factor, base_index_params=base)
 
 
-def _view(vectors: np.ndarray) -> Any:
-    """Return an exact index over vectors where they are, without a copy; they must stay there."""
+def _view(vectors: np.ndarray, told: int) -> Any:
+    """Return an exact index over vectors where they are, without a copy; they must stay there.
+
+    It tells the number of vectors that FAISS expects, those of the index which it is to refine.
+    """
     exact = FAISS.IndexFlatIP(vectors.shape[1])
     numbers = vectors.reshape(-1).view(np.uint8)
     exact.codes = FAISS.MaybeOwnedVectorUInt8.create_view(FAISS.swig_ptr(numbers), numbers.size, exact.codes.owner)
-    exact.ntotal = len(vectors)
+    exact.ntotal = told
     return exact
 
 

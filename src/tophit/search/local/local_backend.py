@@ -29,7 +29,7 @@ from tophit.search.local.describing import description
 from tophit.search.local.hits import full_hits, plain_hits
 from tophit.search.local.keys import rows_of
 from tophit.search.local.merging import compact, seal
-from tophit.search.local.part_search import Found, Texts, nearest
+from tophit.search.local.part_search import Found, Texts, nearest, nearest_to_one
 from tophit.search.local.repairing import repair
 from tophit.search.local.segment import checksums
 from tophit.search.local.selecting import Selection, select
@@ -172,6 +172,10 @@ class LocalBackend:
     def _nearest(
         self, state: State, queries: np.ndarray, k: int, where: Sequence[Condition], texts: Texts | None
     ) -> Found:
+        if len(queries) == 1 and not where and (segment := state.only_segment) is not None:
+            found = nearest_to_one(segment, queries, k, texts)
+            if found is not None:
+                return found
         selection = self._select(where) if where else None
         parts = state.parts()
         if len(queries) <= _LEAST_AT_ONCE:
@@ -389,6 +393,6 @@ class _Reading:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._backend._lock.release()
-        if isinstance(error, sqlite3.Error):
+        if error is not None and isinstance(error, sqlite3.Error):
             check_cancelled()
             raise TophitError(f"The index in {self._backend.folder} can't be read: {error}; repair it.") from error
