@@ -5,6 +5,7 @@ for is measured when a segment is made (:mod:`tophit.search.local.tuning`).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -20,19 +21,14 @@ EXACT_ROWS = 50_000
 EXTRA = 2
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
 
+_SearchOne = Callable[[np.ndarray], tuple[list[float], list[int]]]
+
 
 class Candidates(NamedTuple):
     """The nearest rows of each query with their exact scores, best first, (Q, k) each; row -1 for none."""
 
     scores: np.ndarray
     rows: np.ndarray
-
-
-class _Call(NamedTuple):
-    """What a search for one query needs and fills: made once, because making it takes as long as some searches."""
-
-    found: Candidates
-    arguments: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -71,26 +67,28 @@ class Approximate:
         self._live_count: int = index.ntotal
         self._params: dict[tuple[int, float], Any] = {}
         self._plans: dict[int, tuple[int, float]] = {}
-        self._calls: dict[int, _Call] = {}
+        self._ones: dict[int, _SearchOne] = {}
 
     def keep(self, live: np.ndarray) -> None:
         """Leave out deleted rows."""
         self._live, self._live_count = _selector(live), int(live.sum())
         self._params.clear()
         self._plans.clear()
-        self._calls.clear()
+        self._ones.clear()
 
     def search_one(self, query: np.ndarray, k: int) -> tuple[list[float], list[int]] | None:
-        """Return scores and rows of k live rows for one query (1, dim), or None where fewer were found.
+        """Return scores and rows of the k live rows nearest to one query (1, dim); None if fewer are found or some tie.
 
         The shortest way to FAISS and back, for one thread at a time.
         """
-        call = self._calls.get(k)
-        if call is None:
-            call = self._calls[k] = self._call(k)
-        self._refined.search_c(1, FAISS.swig_ptr(query), k, *call.arguments)
-        rows = call.found.rows.tolist()
-        return None if rows[-1] < 0 else (call.found.scores.tolist(), rows)
+        search = self._ones.get(k)
+        if search is None:
+            search = self._ones[k] = self._one(k + EXTRA)
+        scores, rows = search(query)
+        if rows[-1] < 0 or len(set(scores)) < len(scores):
+            return None
+        del rows[k:], scores[k:]
+        return scores, rows
 
     def search(self, queries: np.ndarray, k: int) -> Candidates:
         """Return k live rows for each query."""
@@ -160,10 +158,17 @@ class Approximate:
         self._refined.search_c(count, pointer(queries), k, pointer(found.scores), pointer(found.rows), parameters)
         return found
 
-    def _call(self, k: int) -> _Call:
-        found = Candidates(np.empty(k, np.float32), np.empty(k, np.int64))
-        parameters = self._live_parameters(*self._plan_for(k))
-        return _Call(found, (*map(FAISS.swig_ptr, found), parameters))
+    def _one(self, k: int) -> _SearchOne:
+        """Return what searches for one query, with all made ready that making takes as long as some searches."""
+        scores, rows = np.empty(k, np.float32), np.empty(k, np.int64)
+        search, pointer = self._refined.search_c, FAISS.swig_ptr
+        places = pointer(scores), pointer(rows), self._live_parameters(*self._plan_for(k))
+
+        def search_one(query: np.ndarray) -> tuple[list[float], list[int]]:
+            search(1, pointer(query), k, *places)
+            return scores.tolist(), rows.tolist()
+
+        return search_one
 
     def _plan_for(self, k: int) -> tuple[int, float]:
         if k not in self._plans:

@@ -29,7 +29,7 @@ from tophit.search.local.describing import description
 from tophit.search.local.hits import full_hits, plain_hits
 from tophit.search.local.keys import rows_of
 from tophit.search.local.merging import compact, seal
-from tophit.search.local.part_search import Found, Texts, nearest, nearest_to_one
+from tophit.search.local.part_search import Found, Texts, nearest
 from tophit.search.local.repairing import repair
 from tophit.search.local.segment import checksums
 from tophit.search.local.selecting import Selection, select
@@ -157,25 +157,42 @@ class LocalBackend:
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
-        with self._reading as state:
-            found = self._nearest(state, queries, k, where, state.database.texts if with_metadata else None)
-            return full_hits(found, where) if with_metadata else plain_hits(found)
+        found = self._nearest_to_one(queries, k, with_metadata) if len(queries) == 1 and not where else None
+        if found is None:
+            with self._reading as state:
+                found = self._nearest(state, queries, k, where, state.database.texts if with_metadata else None)
+        return full_hits(found, where) if with_metadata else plain_hits(found)
 
     def nearest(
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Return ids and scores of up to k items nearest to each query, best first."""
-        with self._reading as state:
-            found = self._nearest(state, queries, k, where, None)
+        found = self._nearest_to_one(queries, k, with_texts=False) if len(queries) == 1 and not where else None
+        if found is None:
+            with self._reading as state:
+                found = self._nearest(state, queries, k, where, None)
         return found.ids, found.scores
+
+    def _nearest_to_one(self, query: np.ndarray, k: int, with_texts: bool) -> Found | None:
+        """Do the same for one query without a filter in few steps: each takes a while beside such a search.
+
+        None unless one tuned segment has all items and their metadata, and the results are enough and do not tie.
+        """
+        with self._turn():
+            check_cancelled()
+            segment = self._state.only_segment
+            if segment is None or segment.approximate is None:
+                return None
+            found = segment.approximate.search_one(query, k)
+            if found is None:
+                return None
+            scores, rows = found
+            texts = segment.texts_of(rows) if with_texts else []
+            return None if texts is None else Found([scores], [segment.few_ids_of(rows)], [texts] if with_texts else [])
 
     def _nearest(
         self, state: State, queries: np.ndarray, k: int, where: Sequence[Condition], texts: Texts | None
     ) -> Found:
-        if len(queries) == 1 and not where and (segment := state.only_segment) is not None:
-            found = nearest_to_one(segment, queries, k, texts)
-            if found is not None:
-                return found
         selection = self._select(where) if where else None
         parts = state.parts()
         if len(queries) <= _LEAST_AT_ONCE:

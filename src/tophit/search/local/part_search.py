@@ -72,17 +72,6 @@ def nearest(
     return _Searching(chosen, k, total, texts).search(queries, EXTRA)
 
 
-def nearest_to_one(segment: "Segment", query: np.ndarray, k: int, texts: Texts | None) -> Found | None:
-    """Return what :func:`nearest` does for one query (1, dim), without a filter, if one segment has all rows.
-
-    Where the plain way of a query does not do, the answer is None: too few candidates, or some tie.
-    """
-    if segment.approximate is None:
-        return None
-    found = segment.approximate.search_one(query, k + EXTRA)
-    return None if found is None else _named_one(segment, k, *found, texts)
-
-
 class _Searching(NamedTuple):
     """What stays the same while a search goes farther: the parts and their allowed rows, k, and all there is."""
 
@@ -121,12 +110,16 @@ class _Searching(NamedTuple):
         if merged.rows.shape[1] <= k:
             return None
         if len(merged.rows) == 1:  # plain Python is faster
-            return _named_one(part, k, merged.scores[0].tolist(), merged.rows[0].tolist(), self.texts)
+            (scores,), (rows,) = merged.scores.tolist(), merged.rows.tolist()
+            if rows[k] < 0 or len(set(scores[: k + 1])) <= k:
+                return None
+            del scores[k:], rows[k:]
+            return Found([scores], [part.few_ids_of(rows)], [] if self.texts is None else [self._texts_of(part, rows)])
         first = merged.rows[:, :k]
         if (merged.rows[:, k] < 0).any() or (merged.scores[:, 1 : k + 1] >= merged.scores[:, :k]).any():
             return None
         ids = part.ids_of(first.ravel())
-        texts = [] if self.texts is None else [_texts_of(part, rows, self.texts) for rows in first.tolist()]
+        texts = [] if self.texts is None else [self._texts_of(part, rows) for rows in first.tolist()]
         return Found(merged.scores[:, :k].tolist(), [ids[i : i + k] for i in range(0, len(ids), k)], texts)
 
     def _named(self, owners: np.ndarray | None, merged: Candidates) -> tuple[Found, list[int]]:
@@ -151,30 +144,23 @@ class _Searching(NamedTuple):
         """Return ids and, if wanted, metadata of rows (n,), each of the part that owns it, or all of the only one."""
         if owners is None:
             part = self.parts[0][0]
-            return part.ids_of(rows), [] if self.texts is None else _texts_of(part, rows.tolist(), self.texts)
+            return part.ids_of(rows), [] if self.texts is None else self._texts_of(part, rows.tolist())
         ids, texts = [""] * len(rows), [""] * len(rows) if self.texts is not None else []
         for number, (part, _) in enumerate(self.parts):
             places = np.flatnonzero(owners == number)
             for place, name in zip(places.tolist(), part.ids_of(rows[places]), strict=True):
                 ids[place] = name
-            if self.texts is not None:
-                own = _texts_of(part, rows[places].tolist(), self.texts)
-                for place, text in zip(places.tolist(), own, strict=True):
+            if texts:
+                for place, text in zip(places.tolist(), self._texts_of(part, rows[places].tolist()), strict=True):
                     texts[place] = text
         return ids, texts
 
-
-def _named_one(part: Part, k: int, scores: list[float], rows: list[int], texts: Texts | None) -> Found | None:
-    """Name the first k candidates of one query, of more than k; None if there are too few or the first tie."""
-    if rows[k] < 0 or len(set(scores[: k + 1])) <= k:
-        return None
-    del scores[k:], rows[k:]
-    return Found([scores], [part.few_ids_of(rows)], [] if texts is None else [_texts_of(part, rows, texts)])
-
-
-def _texts_of(part: Part, rows: list[int], texts: Texts) -> list[str]:
-    own = part.texts_of(rows)
-    return texts(part.keys[rows].tolist()) if own is None else own
+    def _texts_of(self, part: Part, rows: list[int]) -> list[str]:
+        own = part.texts_of(rows)
+        if own is not None:
+            return own
+        assert self.texts is not None
+        return self.texts(part.keys[rows].tolist())
 
 
 def _merged(each: Sequence[Candidates]) -> tuple[np.ndarray, Candidates]:

@@ -18,8 +18,8 @@ _FACTORS = {"ivf": (1.0, 1.5, 3.0), "hnsw": (1.0, 1.5, 3.0), "pq": (2.0, 3.0, 6.
 _TIMED, _LEAST_TIMED = 100, 8
 _SECONDS = 0.5
 """A slow search is timed with fewer queries."""
-_ROUNDS, _MOST_ROUNDS = 3, 30
-_ENOUGH_SECONDS = 0.1
+_ROUNDS, _MOST_ROUNDS = 3, 10
+_ENOUGH_SECONDS = 0.03
 """A fast search is timed more often, until its rounds have taken this long."""
 _SPARE = 100
 """True neighbours looked for beyond 100, because some of them are held out too."""
@@ -91,11 +91,13 @@ def tune(index: Any, kind: str, vectors: np.ndarray, samples: Samples, target: f
 def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: float) -> dict[str, Any]:
     options = [_least_effort(search, samples.to_tune, k, factor, target) for factor in _FACTORS[kind]]
     reached = [one for one in options if one["recall"] >= target]
-    held = [_confirmed(search, samples.to_measure, k, one, target) for one in reached or options[-1:]]
-    good = [one for one in held if one["recall"] >= target]
-    if not good:
-        return max(held, key=lambda one: one["recall"])
-    return min(good, key=lambda one: samples.to_measure.seconds(search, k, one["effort"], one["factor"]))
+    reached.sort(key=lambda one: samples.to_tune.seconds(search, k, one["effort"], one["factor"]))
+    held = [_confirmed(search, samples.to_measure, k, options[-1], target)] if not reached else []
+    for one in reached:
+        held.append(_confirmed(search, samples.to_measure, k, one, target))
+        if held[-1]["recall"] >= target:
+            return held[-1]
+    return max(held, key=lambda one: one["recall"])
 
 
 def _confirmed(search: Approximate, sample: _Sample, k: int, found: dict[str, Any], target: float) -> dict[str, Any]:
