@@ -32,5 +32,6 @@ def is_cancelled() -> bool:
 
 def check_cancelled() -> None:
     """Give up the work of this thread if nobody waits for it."""
-    if is_cancelled():
+    event = _wanted_no_more.get()  # not by is_cancelled: this runs before every search
+    if event is not None and event.is_set():
         raise Cancelled("The work was given up: nobody waits for it any more.")

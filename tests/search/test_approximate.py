@@ -10,7 +10,7 @@ import pytest
 
 from tophit.errors import UsageError
 from tophit.search import Hit, Index
-from tophit.search.local import approximate
+from tophit.search.local import approximate, building
 
 COUNT, DIM, GROUPS = 3000, 16, 40
 KINDS = ["ivf", "pq", "hnsw"]
@@ -58,6 +58,39 @@ def test_the_recall_asked_for_is_reached_and_told(tmp_path: Path, vectors: Any, 
     with Index.open(tmp_path) as again:
         assert again.stats()["recall@10"] == told["recall@10"]
         assert len(again.search(queries[0], 1000)[0]) == 1000
+
+
+@pytest.mark.parametrize("kind", ["ivf", "pq"])
+def test_centres_found_by_codes_keep_recall(
+    tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As with 512 lists and more; a filter that leaves few items may need all of the lists."""
+    monkeypatch.setattr(building, "_MANY_LISTS", 1)
+    monkeypatch.setattr(approximate, "EXACT_ROWS", 5)
+    stored, groups, queries = vectors
+    with filled(tmp_path, stored, groups, kind=kind) as index:
+        assert recall(index.search(queries), queries, stored, np.arange(COUNT), 10) > 0.95
+    with Index.open(tmp_path) as again:
+        rare = np.arange(0, 20)
+        found = again.search(queries, 10, {"n": {"lt": 20}})
+        assert recall(found, queries, stored, rare, 10) > 0.95
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_query_alone_finds_what_it_finds_among_others(tmp_path: Path, vectors: Any, kind: str) -> None:
+    stored, groups, queries = vectors
+    twice = np.concatenate([stored[:-50], stored[:50]])  # pictures that the index has twice, which tie
+    some = np.concatenate([queries[:30], stored[:30]])
+    with filled(tmp_path, twice, groups, kind=kind) as index:
+        for change in (None, lambda: index.delete(["3", "7"]), lambda: index.upsert(["new"], stored[:1])):
+            if change is not None:
+                change()
+            for k in (1, 10):
+                together = index.search(some, k)
+                assert [index.search(one, k)[0] for one in some] == together
+                ids, scores = zip(*(index.nearest(one, k) for one in some), strict=True)
+                assert [one[0] for one in ids] == [[hit.id for hit in hits] for hits in together]
+                assert [one[0] for one in scores] == [[hit.score for hit in hits] for hits in together]
 
 
 def test_a_recall_of_one_is_exact_and_the_kind_can_be_changed(tmp_path: Path, vectors: Any) -> None:

@@ -168,7 +168,7 @@ def test_damage_of_each_kind_is_noticed_and_repaired(tmp_path: Path, vectors: np
     path.write_bytes(content[:-3])
     with pytest.raises(TophitError, match=rf"{path.name} has {len(content) - 3} bytes instead of {len(content)}"):
         Index.open(tmp_path)
-    path.write_bytes(b"Ix" + content[2:])
+    path.write_bytes(b"??" + content[2:])
     with pytest.raises(TophitError, match=f"{path.name} can't be read"):
         Index.open(tmp_path)
     Index.repair_folder(tmp_path)

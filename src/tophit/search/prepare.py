@@ -11,6 +11,7 @@ from tophit.errors import TophitError, UsageError
 MOST_ID_BYTES = 1024
 MOST_METADATA_BYTES = 65_536
 _SMALLEST_NORM = 1e-12
+_FLOAT32 = np.dtype(np.float32)
 _INT64 = 2**63
 
 
@@ -40,12 +41,13 @@ def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
 
 def _is_ready(vectors: Any, dim: int) -> bool:
     """Return whether vectors are unit length already, as embedders return them: a search takes only microseconds."""
-    if not isinstance(vectors, np.ndarray) or vectors.dtype != np.float32 or vectors.ndim != 2:
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != _FLOAT32 or vectors.shape[1:] != (dim,):
         return False
-    if vectors.shape[1] != dim or not vectors.flags.c_contiguous:
+    if not vectors.flags.c_contiguous:
         return False
     if len(vectors) == 1:  # a tenth of the time
-        return abs(float(vectors[0].dot(vectors[0])) - 1) < 1e-6
+        one = vectors[0]
+        return abs(one.dot(one).item() - 1) < 1e-6
     squares = np.vecdot(vectors, vectors)
     return bool((np.abs(squares - 1) < 1e-6).all())  # not-a-number compares as false
 

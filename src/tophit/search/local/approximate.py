@@ -5,6 +5,7 @@ for is measured when a segment is made (:mod:`tophit.search.local.tuning`).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -19,6 +20,8 @@ EXACT_ROWS = 50_000
 """A filtered search of up to this many allowed rows compares them all: recall 1, and no slower."""
 EXTRA = 2
 """Candidates beyond k, so that ties at the end can be seen and the id decides."""
+
+_SearchOne = Callable[[np.ndarray], tuple[list[float], list[int]]]
 
 
 class Candidates(NamedTuple):
@@ -57,27 +60,40 @@ class Approximate:
         self.is_ivf = isinstance(index, faiss.IndexIVF)
         self.most_effort = index.nlist if self.is_ivf else 4096
         self._vectors = vectors  # the view has no reference of its own
-        self._exact = _view(vectors)
+        self._exact = _view(vectors, index.ntotal)
         self._refined = FAISS.IndexRefine(index, self._exact)
+        self._refined.ntotal = len(vectors)  # rows up to here, of which a graph that is being built has only some
         self._live: Any = None
         self._live_count: int = index.ntotal
         self._params: dict[tuple[int, float], Any] = {}
         self._plans: dict[int, tuple[int, float]] = {}
+        self._ones: dict[int, _SearchOne] = {}
 
     def keep(self, live: np.ndarray) -> None:
         """Leave out deleted rows."""
         self._live, self._live_count = _selector(live), int(live.sum())
         self._params.clear()
         self._plans.clear()
+        self._ones.clear()
+
+    def search_one(self, query: np.ndarray, k: int) -> tuple[list[float], list[int]] | None:
+        """Return scores and rows of the k live rows nearest to one query (1, dim); None if fewer are found or some tie.
+
+        The shortest way to FAISS and back, for one thread at a time.
+        """
+        search = self._ones.get(k)
+        if search is None:
+            search = self._ones[k] = self._one(k + EXTRA)
+        scores, rows = search(query)
+        if rows[-1] < 0 or len(set(scores)) < len(scores):
+            return None
+        del rows[k:], scores[k:]
+        return scores, rows
 
     def search(self, queries: np.ndarray, k: int) -> Candidates:
         """Return k live rows for each query."""
-        plan = self._plans.get(k)
-        if plan is None:
-            plan = self._plans[k] = self.plan(k, self.index.ntotal / self._live_count)
+        plan = self._plan_for(k)
         found = self.candidates(queries, k, *plan)
-        if len(queries) == 1 and found.rows.item(-1) >= 0:
-            return found
         short = np.flatnonzero(found.rows[:, -1] < 0)
         if len(short) and k <= self._live_count:  # where the neighbours are dead
             self._settle(queries, found, plan, self._live, short)
@@ -95,10 +111,7 @@ class Approximate:
 
     def candidates(self, queries: np.ndarray, k: int, effort: int, factor: float) -> Candidates:
         """Return the best k of k * factor candidates for each query, searched with an effort."""
-        parameters = self._params.get((effort, factor))
-        if parameters is None:
-            parameters = self._params[effort, factor] = self._parameters(effort, factor, self._live)
-        return self._search(queries, k, parameters)
+        return self._search(queries, k, self._live_parameters(effort, factor))
 
     def plan(self, k: int, rarity: float) -> tuple[int, float]:
         """Return the effort for k results, and how many times as many candidates to score exactly.
@@ -145,6 +158,28 @@ class Approximate:
         self._refined.search_c(count, pointer(queries), k, pointer(found.scores), pointer(found.rows), parameters)
         return found
 
+    def _one(self, k: int) -> _SearchOne:
+        """Return what searches for one query, with all made ready that making takes as long as some searches."""
+        scores, rows = np.empty(k, np.float32), np.empty(k, np.int64)
+        search, pointer = self._refined.search_c, FAISS.swig_ptr
+        places = pointer(scores), pointer(rows), self._live_parameters(*self._plan_for(k))
+
+        def search_one(query: np.ndarray) -> tuple[list[float], list[int]]:
+            search(1, pointer(query), k, *places)
+            return scores.tolist(), rows.tolist()
+
+        return search_one
+
+    def _plan_for(self, k: int) -> tuple[int, float]:
+        if k not in self._plans:
+            self._plans[k] = self.plan(k, self.index.ntotal / self._live_count)
+        return self._plans[k]
+
+    def _live_parameters(self, effort: int, factor: float) -> Any:
+        if (effort, factor) not in self._params:
+            self._params[effort, factor] = self._parameters(effort, factor, self._live)
+        return self._params[effort, factor]
+
     def _parameters(self, effort: int, factor: float, selector: Any) -> Any:
         if self.is_ivf:
             base = FAISS.SearchParametersIVF(nprobe=effort, sel=selector)
@@ -153,12 +188,15 @@ class Approximate:
         return FAISS.IndexRefineSearchParameters(k_factor=factor, base_index_params=base)
 
 
-def _view(vectors: np.ndarray) -> Any:
-    """Return an exact index over vectors where they are, without a copy; they must stay there."""
+def _view(vectors: np.ndarray, told: int) -> Any:
+    """Return an exact index over vectors where they are, without a copy; they must stay there.
+
+    It tells the number of vectors that FAISS expects, those of the index which it is to refine.
+    """
     exact = FAISS.IndexFlatIP(vectors.shape[1])
     numbers = vectors.reshape(-1).view(np.uint8)
     exact.codes = FAISS.MaybeOwnedVectorUInt8.create_view(FAISS.swig_ptr(numbers), numbers.size, exact.codes.owner)
-    exact.ntotal = len(vectors)
+    exact.ntotal = told
     return exact
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tophit.search.local.approximate import Approximate
 from tophit.search.local.budget import LocalOptions
-from tophit.search.local.building import Lists, build_graph, bytes_of
+from tophit.search.local.building import Lists, add_rows, build_graph, bytes_of
 from tophit.search.local.comparing import compared
 from tophit.search.local.tuning import Samples, tune
 from tophit.wording import readable_bytes
@@ -99,7 +99,7 @@ class _Chooser:
             return
         start = monotonic()
         if kind == "hnsw":
-            index = build_graph(self.vectors)
+            index = build_graph(self.vectors, np.flatnonzero(self.samples.others))
         else:
             if self.lists is None:
                 self.lists = Lists(self.vectors)
@@ -133,6 +133,8 @@ class _Chooser:
             microseconds = samples.times(lambda queries, k: compared(queries, vectors, k))
         else:
             tuning = tune(index, kind, vectors, samples, target)
+            if kind == "hnsw":  # linked to their neighbours, the samples would have been too easy to find
+                add_rows(index, vectors, samples.rows)
             microseconds = samples.times(Approximate(index, {"asked": {}, **tuning}, vectors).search)
         choice = Choice(kind, index, {**tuning, "microseconds": microseconds})
         if keep:
@@ -155,10 +157,11 @@ class _Chooser:
             return True
         chosen = np.sort(np.random.default_rng(2).choice(count, TRIAL, replace=False))
         some = np.ascontiguousarray(self.vectors[chosen])
+        samples = Samples(some)
         start = monotonic()
-        index = build_graph(some)
+        index = build_graph(some, np.flatnonzero(samples.others))
         took = monotonic() - start
-        trial = self._measure("hnsw", index, took, Samples(some), some, keep=False)
+        trial = self._measure("hnsw", index, took, samples, some, keep=False)
         microseconds, best = trial.tuning["microseconds"], self.best()
         if best.tuning["10"]["recall"] >= self.options.recall and _cost(microseconds) > _cost(
             best.tuning["microseconds"]

@@ -157,17 +157,38 @@ class LocalBackend:
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = (), with_metadata: bool = True
     ) -> list[list[Hit]]:
         """Return up to k items nearest to each query (Q, dim) among those that meet every condition."""
-        with self._reading as state:
-            found = self._nearest(state, queries, k, where, state.database.texts if with_metadata else None)
-            return full_hits(found, where) if with_metadata else plain_hits(found)
+        found = self._nearest_to_one(queries, k, with_metadata) if len(queries) == 1 and not where else None
+        if found is None:
+            with self._reading as state:
+                found = self._nearest(state, queries, k, where, state.database.texts if with_metadata else None)
+        return full_hits(found, where) if with_metadata else plain_hits(found)
 
     def nearest(
         self, queries: np.ndarray, k: int, where: Sequence[Condition] = ()
     ) -> tuple[list[list[str]], list[list[float]]]:
         """Return ids and scores of up to k items nearest to each query, best first."""
-        with self._reading as state:
-            found = self._nearest(state, queries, k, where, None)
+        found = self._nearest_to_one(queries, k, with_texts=False) if len(queries) == 1 and not where else None
+        if found is None:
+            with self._reading as state:
+                found = self._nearest(state, queries, k, where, None)
         return found.ids, found.scores
+
+    def _nearest_to_one(self, query: np.ndarray, k: int, with_texts: bool) -> Found | None:
+        """Do the same for one query without a filter in few steps: each takes a while beside such a search.
+
+        None unless one tuned segment has all items and their metadata, and the results are enough and do not tie.
+        """
+        with self._turn():
+            check_cancelled()
+            segment = self._state.only_segment
+            if segment is None or segment.approximate is None:
+                return None
+            found = segment.approximate.search_one(query, k)
+            if found is None:
+                return None
+            scores, rows = found
+            texts = segment.texts_of(rows) if with_texts else []
+            return None if texts is None else Found([scores], [segment.few_ids_of(rows)], [texts] if with_texts else [])
 
     def _nearest(
         self, state: State, queries: np.ndarray, k: int, where: Sequence[Condition], texts: Texts | None
@@ -389,6 +410,6 @@ class _Reading:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._backend._lock.release()
-        if isinstance(error, sqlite3.Error):
+        if error is not None and isinstance(error, sqlite3.Error):
             check_cancelled()
             raise TophitError(f"The index in {self._backend.folder} can't be read: {error}; repair it.") from error

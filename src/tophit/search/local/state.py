@@ -35,6 +35,11 @@ class State:
         """Return everything that is searched, in the order of keys."""
         return [*self.segments, self.delta]
 
+    @property
+    def only_segment(self) -> Segment | None:
+        """The segment that has all rows, if one has."""
+        return self.segments[0] if len(self.segments) == 1 and self.delta.count == self.delta.dead else None
+
     def kill(self, keys: np.ndarray) -> None:
         """Hide ascending keys from every later search."""
         for part in (*self.segments, self.delta):
