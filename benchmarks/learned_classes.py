@@ -13,6 +13,7 @@ holds features; a manifest names images, which the default backbone embeds.
 import argparse
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +45,21 @@ def main() -> None:
     for path in arguments.sets:
         features, labels = features_of(path)
         for classes in arguments.classes:
-            parts: dict[str, list[tuple[float, float, Told]]] = {}
+            parts: dict[str, list[Found]] = {}
             for draw in range(arguments.draws):
                 for asked, found in measure(features, labels, classes, draw, arguments.start):
                     parts.setdefault(asked, []).append(found)
             for asked, found in parts.items():
                 print(f"| {Path(path).parent.name} | {classes} | {asked} | {row(found)} |", flush=True)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Recall@1 of the backbone and of the trained embedder, and what was told about the searches."""
+
+    backbone: float
+    trained: float
+    told: Told
 
 
 def features_of(path: str) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +74,7 @@ def features_of(path: str) -> tuple[np.ndarray, np.ndarray]:
 
 def measure(
     features: np.ndarray, labels: np.ndarray, classes: int, seed: int, start: str
-) -> Iterator[tuple[str, tuple[float, float, Told]]]:
+) -> Iterator[tuple[str, Found]]:
     """Train on drawn classes; yield, for each kind of query, both recalls and what was told."""
     generator = np.random.default_rng(seed)
     chosen = generator.permutation(np.unique(labels))[:classes]
@@ -75,7 +85,9 @@ def measure(
         result = tophit.train(
             Path(folder) / "x.npz", out=Path(folder) / "run", seed=seed, embedder={"head_start": start}
         )
-        learned = np.isin(labels, [int(each.label) for each in part_of(data_to_test(result.folder, None), "train")])
+        learned = np.isin(
+            labels, [int(each.label) for each in part_of(data_to_test(str(result.folder), None), "train")]
+        )
         vectors = load(result.folder).embed_arrays(features)
     places = np.flatnonzero(~learned[index])
     others = index[places]
@@ -85,10 +97,12 @@ def measure(
             ("new images", new[mine[new]], None),
             ("the index's images", index[mine[index]], np.flatnonzero(mine[index])),
         ):
-            recalls = (recall(searches(each, labels, asking, index, own)) for each in (unit(features), unit(vectors)))
+            before, after = (
+                recall(searches(each, labels, asking, index, own)) for each in (unit(features), unit(vectors))
+            )
             lists = draw_lists(searches(vectors, labels, asking, index, own), UNKNOWN, generator)
             assert lists is not None
-            yield f"{who}, {what}", (*recalls, told(made, lists))  # type: ignore[misc]
+            yield f"{who}, {what}", Found(before, after, told(made, lists))
 
 
 def searches(
@@ -111,12 +125,11 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def row(found: list[tuple[float, float, Told]]) -> str:
+def row(found: list[Found]) -> str:
     """Return the cells of a row, over all draws."""
-    before, after = (np.mean([each[part] for each in found]) for part in (0, 1))
-    chances, right = (
-        np.concatenate([getattr(each[2], name) for each in found]) for name in ("name_chances", "name_right")
-    )
+    before, after = np.mean([each.backbone for each in found]), np.mean([each.trained for each in found])
+    chances = np.concatenate([each.told.name_chances for each in found])
+    right = np.concatenate([each.told.name_right for each in found])
     sure = chances >= 0.85
     told_sure = f"{sure.sum():,} | {right[sure].mean():.1%}" if sure.any() else "none | "
     return f"{before:.1%} | {after:.1%} | {chances.mean():.1%} | {right.mean():.1%} | {told_sure}"

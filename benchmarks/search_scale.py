@@ -53,6 +53,10 @@ def write(folder: Path, options: argparse.Namespace) -> None:
             if first // PIECE % 20 == 19:
                 print(f"  {numbers.stop:,} written after {time.perf_counter() - start:.0f} s", flush=True)
         print(f"written in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def compact(folder: Path) -> None:
+    with Index.open(folder, writable=True) as index:
         start = time.perf_counter()
         rise = peak_rise(index.compact)
         seconds = time.perf_counter() - start
@@ -97,6 +101,7 @@ def main() -> None:
     parser.add_argument("--build", default="10min")
     parser.add_argument("--noise", type=float, default=1.1)
     parser.add_argument("--folder", type=Path, help="keep the index here; an existing one is only searched")
+    parser.add_argument("--compact", action="store_true", help="compact an existing one before it is searched")
     parser.add_argument("--search-only", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -104,8 +109,11 @@ def main() -> None:
         if options.search_only:
             search(folder, options)
             return
-        if not folder.exists():
+        is_new = not folder.exists()
+        if is_new:
             write(folder, options)
+        if is_new or options.compact:
+            compact(folder)
         more = ["--search-only", "--folder", str(folder)]
         subprocess.run([sys.executable, "-m", "benchmarks.search_scale", *sys.argv[1:], *more], check=True)
 

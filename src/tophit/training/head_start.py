@@ -49,13 +49,12 @@ def principal_head(features: np.ndarray, dim: int, labels: Sequence[str] | None 
     """
     taken = np.linspace(0, len(features) - 1, min(len(features), _MOST_VECTORS)).astype(int)
     x = np.asarray(features[taken], np.float64)
-    classes = None if labels is None else np.unique([labels[row] for row in taken], return_inverse=True)[1]
-    is_whitened = classes is not None and classes.max() + 1 < len(classes)
+    classes = np.unique([labels[row] for row in taken] if labels else taken, return_inverse=True)[1]
+    is_whitened = len(np.unique(classes)) < len(classes)
     channels, found = x.shape[1], min(dim, x.shape[1])
     mean, whitening = np.zeros(channels), np.eye(channels)
     if is_whitened:
-        mean = x.mean(axis=0)
-        whitening = _whitening_within(x, classes)
+        mean, whitening = x.mean(axis=0), _whitening_within(x, classes)
     spread = (x - mean) @ whitening
     rows = np.linalg.eigh(spread.T @ spread)[1].T[::-1][:found]
     rows = rows * np.sign(rows[np.arange(found), np.abs(rows).argmax(axis=1)])[:, None]  # its own sign is arbitrary
