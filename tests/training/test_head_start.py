@@ -41,7 +41,7 @@ def test_with_all_components_cosines_are_those_of_the_features(features: np.ndar
 
 
 def test_components_are_those_of_another_library(features: np.ndarray) -> None:
-    expected = TruncatedSVD(5, algorithm="arpack").fit_transform(features)
+    expected = TruncatedSVD(5, algorithm="arpack").fit_transform(features.astype(np.float64))
     found = outputs(features, 5)
     scale = np.linalg.norm(found) / np.linalg.norm(expected)
     np.testing.assert_allclose(np.abs(found), np.abs(scale * expected), atol=1e-4)

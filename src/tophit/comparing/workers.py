@@ -135,8 +135,8 @@ def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
 
 def main() -> None:
     """Work until nothing is left; a signal stops after the current step, with a checkpoint."""
-    interrupts.watch(signal.SIGINT, signal.SIGTERM)
     try:
+        interrupts.watch(signal.SIGINT, signal.SIGTERM)
         folder, storage, parent = sys.argv[1:]
         work(folder, storage, int(parent))
     except (Interrupted, KeyboardInterrupt):
