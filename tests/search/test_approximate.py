@@ -60,12 +60,17 @@ def test_the_recall_asked_for_is_reached_and_told(tmp_path: Path, vectors: Any, 
         assert len(again.search(queries[0], 1000)[0]) == 1000
 
 
+@pytest.mark.parametrize("share", [1, 10_000])
 @pytest.mark.parametrize("kind", ["ivf", "pq"])
 def test_centres_found_by_codes_keep_recall(
-    tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+    tmp_path: Path, vectors: Any, monkeypatch: pytest.MonkeyPatch, kind: str, share: int
 ) -> None:
-    """As with 512 lists and more; a filter that leaves few items may need all of the lists."""
+    """As with 512 lists and more; a filter that leaves few items may need all of the lists.
+
+    With ``share`` 1 searches use the codes; with 10,000 only the building does.
+    """
     monkeypatch.setattr(building, "_MANY_LISTS", 1)
+    monkeypatch.setattr(building, "_SHARE_BY_CODES", share)
     monkeypatch.setattr(approximate, "EXACT_ROWS", 5)
     stored, groups, queries = vectors
     with filled(tmp_path, stored, groups, kind=kind) as index:

@@ -20,6 +20,8 @@ _BREADTH = 100
 _POINTS_PER_LIST = 40
 _MANY_LISTS = 512
 """From here on, finding the nearest centres by comparing all would take as long as searching their lists."""
+_SHARE_BY_CODES = 64
+"""Up to this part of the lists is found through codes, which give four candidates for each: a sixteenth of all."""
 
 
 def lists_for(count: int) -> int:
@@ -102,6 +104,13 @@ def _found_fast(centres: Any) -> Any:
     found = FAISS.IndexRefine(coded, centres)
     found.k_factor = 4
     return found
+
+
+def suit_centres(index: Any, effort: int) -> None:
+    """Let lists be found by comparing all centres if an effort takes so many that codes would only add to it."""
+    found = FAISS.downcast_index(index.quantizer)
+    if isinstance(found, faiss.IndexRefine) and effort > index.nlist // _SHARE_BY_CODES:
+        index.quantizer = found.refine_index
 
 
 def _sample(vectors: np.ndarray, count: int) -> np.ndarray:

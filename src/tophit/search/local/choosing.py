@@ -14,7 +14,7 @@ import numpy as np
 
 from tophit.search.local.approximate import Approximate
 from tophit.search.local.budget import LocalOptions
-from tophit.search.local.building import Lists, add_rows, build_graph, bytes_of
+from tophit.search.local.building import Lists, add_rows, build_graph, bytes_of, suit_centres
 from tophit.search.local.comparing import compared
 from tophit.search.local.tuning import Samples, tune
 from tophit.wording import readable_bytes
@@ -133,6 +133,8 @@ class _Chooser:
             microseconds = samples.times(lambda queries, k: compared(queries, vectors, k))
         else:
             tuning = tune(index, kind, vectors, samples, target)
+            if kind in ("ivf", "pq"):
+                suit_centres(index, tuning["10"]["effort"])
             if kind == "hnsw":  # linked to their neighbours, the samples would have been too easy to find
                 add_rows(index, vectors, samples.rows)
             microseconds = samples.times(Approximate(index, {"asked": {}, **tuning}, vectors).search)
