@@ -97,9 +97,7 @@ def measure(
             ("new images", new[mine[new]], None),
             ("the index's images", index[mine[index]], np.flatnonzero(mine[index])),
         ):
-            before, after = (
-                recall(searches(each, labels, asking, index, own)) for each in (unit(features), unit(vectors))
-            )
+            before, after = (recall(searches(each, labels, asking, index, own)) for each in (features, vectors))
             lists = draw_lists(searches(vectors, labels, asking, index, own), UNKNOWN, generator)
             assert lists is not None
             yield f"{who}, {what}", Found(before, after, told(made, lists))
@@ -118,11 +116,6 @@ def recall(data: Labelled) -> float:
     inside = np.flatnonzero(data.own >= 0)
     scores[inside, data.own[inside]] = -np.inf
     return float(np.mean(data.gallery_classes[scores.argmax(axis=1)] == data.query_classes))
-
-
-def unit(rows: np.ndarray) -> np.ndarray:
-    """Return rows of length 1."""
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def row(found: list[Found]) -> str:

@@ -50,7 +50,7 @@ def principal_head(features: np.ndarray, dim: int, labels: Sequence[str] | None 
     taken = np.linspace(0, len(features) - 1, min(len(features), _MOST_VECTORS)).astype(int)
     x = np.asarray(features[taken], np.float64)
     classes = np.unique([labels[row] for row in taken] if labels else taken, return_inverse=True)[1]
-    is_whitened = len(np.unique(classes)) < len(classes)
+    is_whitened = bool(classes.max() + 1 < len(classes))
     channels, found = x.shape[1], min(dim, x.shape[1])
     mean, whitening = np.zeros(channels), np.eye(channels)
     if is_whitened:

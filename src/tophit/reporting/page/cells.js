@@ -13,6 +13,9 @@ export function Picture({ number, alt = "", lazy = false }) {
 
 const SIGNS = { right: "✓", near: "≈", wrong: "✗" }; // "after" all right ones there is no sign
 
+/** A mark in words, for those who do not see it. */
+export const spoken = (mark) => (mark === "after" ? "after all right ones" : mark);
+
 /** The sign of a mark, for a corner of a picture or a legend. */
 export const Sign = ({ mark }) => SIGNS[mark] && html`<span class="mark" aria-hidden="true">${SIGNS[mark]}</span>`;
 
@@ -25,7 +28,7 @@ export function MarkLegend() {
 export function Result({ number, rank, score, mark, children }) {
   const label = labelOf(number);
   return html`<li class="cell ${mark}" title="${label}\n${nameOf(number)}">
-    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark === "after" ? "after all right ones" : mark}: ${label}" /><${Sign} mark=${mark} /></div>
+    <div class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${spoken(mark)}: ${label}" /><${Sign} mark=${mark} /></div>
     <div class="under"><b>${rank}</b>${score != null && html`<span>${score.toFixed(2)}</span>`}</div>
     <div class="under name">${breakable(shortOf(number))}</div>
     ${children}

@@ -2,7 +2,7 @@
 import { html, breakable } from "./html.js";
 import { content, count, labelOf, nameOf, percent, plural, points } from "./data.js";
 import { kind, sign, words } from "./changes.js";
-import { Picture, Plain, Results, Sign } from "./cells.js";
+import { Picture, Plain, Results, Sign, spoken } from "./cells.js";
 
 const ROW = 64; // pixels, as in report.css
 
@@ -49,7 +49,7 @@ function Misplaced({ side }) {
 
 function Moved({ number, rank, score, mark, badge, style }) {
   return html`<li class="moved ${style} ${mark}" title="${labelOf(number)}\n${nameOf(number)}">
-    <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${mark}: ${labelOf(number)}" /><${Sign} mark=${mark} /></span>
+    <span class="rank">${rank}</span><span class="frame"><${Picture} number=${number} alt="Rank ${rank}, ${spoken(mark)}: ${labelOf(number)}" /><${Sign} mark=${mark} /></span>
     <span class="what"><span class="name">${breakable(labelOf(number))}</span><span class="score">${score.toFixed(3)}</span></span>
     <span class="badge ${style}">${sign[style]}${badge}</span>
   </li>`;
