@@ -156,9 +156,9 @@ def _named(claims: list[Claim]) -> tuple[str, ...]:
 
 
 CONTROL = "Margin, one anchor"
-FIRST = {regime: (*_named([paper.main[regime] for paper in PAPERS]), CONTROL) for regime in ("a", "b", "c")}
-"""The candidates of the first table in each regime, and the control of PROFS."""
-_ANY = tuple(dict.fromkeys(name for names in FIRST.values() for name in names))
+FIRST = {regime: _named([paper.main[regime] for paper in PAPERS]) for regime in ("a", "b", "c")}
+"""The candidates of the first table in each regime."""
+_ANY = (*dict.fromkeys(name for names in FIRST.values() for name in names), CONTROL)
 FURTHER = tuple(name for name in _named([claim for paper in PAPERS for claim in paper.further]) if name not in _ANY)
 ABLATIONS = tuple(
     name for name in _named([claim for paper in PAPERS for claim in paper.ablations]) if name not in (*_ANY, *FURTHER)
