@@ -24,12 +24,12 @@ from tophit.models.embedder import load
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.activation_source import ActivationSource
+from tophit.training.beginning import begin_at_components, selection_note
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
 from tophit.training.evaluate import judging_of, metrics_of_vectors
 from tophit.training.final_test import FinalTest
-from tophit.training.head_start import MOST_IMAGES, begin_head, sample_rows
 from tophit.training.keeping import (
     SHARES,
     Candidates,
@@ -49,17 +49,10 @@ from tophit.training.result import TrainingResult
 from tophit.training.run import Run
 from tophit.training.run_rows import has_pairs, rows_of
 from tophit.training.snapshots import Snapshots
-from tophit.training.sources import (
-    BadImages,
-    FeatureSource,
-    ImageSource,
-    Source,
-    shared_features,
-)
+from tophit.training.sources import BadImages, FeatureSource, ImageSource, Source
 from tophit.training.suited_batches import size_note
 from tophit.training.time_left import TimeLeft
 from tophit.training.words import words_note
-from tophit.wording import counted
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more
 
@@ -101,7 +94,8 @@ class _Training:
             view.note(note)
         self.selection = self.rows.test if recipe.evaluation.select_on == "test" else self.rows.validation
         self.selects = has_pairs(self.selection)
-        self._note_selection()
+        if note := selection_note(recipe, self.rows, self.selection, self.selects):
+            view.note(note)
         keeps = may_keep_untrained(recipe, self.selects)
         self.keeper = Keeper(run, recipe, self.stepper, self.selection) if keeps else None
         self.splits = self._learn_splits() if self.keeper else []
@@ -113,8 +107,8 @@ class _Training:
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
         self.source = self._make_source(self.rows.train)
         is_new = not run.checkpoint_path.is_file()
-        if is_new and recipe.embedder.head_start != "random":
-            self._begin_head()
+        if is_new:
+            begin_at_components(recipe, self.embedder, self.source, self.rows.train, self.stepper, view)
         if self.rows.train.kind != "several" and (note := size_note(recipe, self.source.numbers.classes.tolist())):
             view.note(note)
         if coverage := getattr(self.source.sampler, "coverage", None):
@@ -155,25 +149,6 @@ class _Training:
         self.seconds_before = self.position.seconds
         self.shown_step = self.position.step
 
-    def _note_selection(self) -> None:
-        classes, images = len(set(self.selection.labels)), len(self.selection)
-        if self.selects and self.selection.kind == "several":
-            self.view.note(f"{images} images are held out of training to choose the best epoch.")
-        elif self.selects and self.recipe.evaluation.select_on == "test":
-            self.view.note(
-                f"The best epoch is chosen on the {classes} test classes, so the results on them are optimistic."
-            )
-        elif self.selects:
-            self.view.note(f"{classes} classes ({images} images) are held out of training to choose the best epoch.")
-        elif images:
-            self.view.note("No validation class has two images: the last epoch will be kept.")
-        elif self.recipe.data.validation_share:
-            self.view.note(
-                f"{counted(len(set(self.rows.train.labels)), 'training class')} are too few to hold "
-                f"{self.recipe.data.validation_share:.0%} of them out: the last epoch will be kept. To choose the best "
-                "epoch on two of them: --set data.validation_share=0.5"
-            )
-
     def _final_evaluations(self) -> float:
         """Return how many evaluations the work after the last epoch is like, by the number of images."""
         tests = 0.0
@@ -204,20 +179,6 @@ class _Training:
             if self.first:
                 split.forget_training()
         return on_first(self.stepper, lambda: Candidates.read(split.candidates_path))
-
-    def _begin_head(self) -> None:
-        """Let the head begin at principal components of the training features."""
-        train, stepper = self.rows.train, self.stepper
-        if isinstance(self.source, FeatureSource):
-            features, images = self.source.features.cpu().numpy(), self.source.images
-        else:
-            rows = [train.rows[i] for i in sample_rows(train, MOST_IMAGES, self.recipe.seed)]
-            sample = shared_features(stepper, self.embedder, rows, self.view.track("Features"))
-            features, images = sample.values, [rows[i] for i in sample.rows]
-        whitens = self.recipe.embedder.head_start == "whitened"
-        start = begin_head(self.embedder, features, [image.label for image in images] if whitens else None)
-        if start is not None:
-            self.view.note(start.sentence(self.embedder.dim))
 
     def _begin_keeping(self, is_new: bool) -> None:
         """Keep the embedder as it is before training, and measure it and the backbone on the validation classes."""
