@@ -1,5 +1,6 @@
 """Reading images: photos per second on one core, compared with plain Pillow; how long training waits for them; and
-what share of the network's own speed is left when images are read meanwhile, as ``encode``, ``embed`` and ``index`` do.
+what share of the network's own speed is left when images are read meanwhile, as ``encode``, ``embed`` and ``index`` do;
+and what their shared cache saves.
 
 The photos are synthetic: 500x375 pixels of texture at many scales, JPEGs of about 60 kB. Times are of one thread.
 """
@@ -19,6 +20,7 @@ from rich.table import Table
 from benchmarks import side_by_side
 from tophit.data.dataset import ImageDataset, ImageLoader
 from tophit.data.manifest import ImageRow
+from tophit.embedding.folder import embed_to_folder
 from tophit.images.decoded import DecodedCache
 from tophit.images.preprocessing import Preprocessing
 from tophit.images.views import Augmentation
@@ -187,6 +189,23 @@ def pipeline(rows: list[ImageRow], console: Console, rounds: int) -> None:
     console.print(table)
 
 
+def again(rows: list[ImageRow], console: Console, place: Path) -> None:
+    """Encode files, then the same files again, and embed them to a folder: what is computed once is kept."""
+    embedder, paths = build_embedder("efficientnet-lite0").eval(), [row.path for row in rows]
+    os.environ["TOPHIT_CACHE"] = str(place / "cache")  # an empty one
+    calls = {
+        "encode, for the first time": lambda: embedder.encode(paths, BATCH),
+        "encode again": lambda: embedder.encode(paths, BATCH),
+        "embed to a folder": lambda: embed_to_folder(embedder, rows, place / "vectors", runtime="torch"),
+    }
+    table = Table("of the same files, by torch", "images per processor second")
+    for name, call in calls.items():
+        start = time.process_time()
+        call()
+        table.add_row(name, f"{len(rows) / (time.process_time() - start):.0f}")
+    console.print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--photos", type=int, default=128)
@@ -206,6 +225,7 @@ def main() -> None:
         if chosen.steps and not chosen.only:
             waiting(rows, console, chosen.workers, chosen.steps)
         pipeline(rows, console, chosen.rounds)
+        again(rows, console, Path(folder))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What a new user stumbled over on the command line: each is told at once, in a sentence that says what to do."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -173,13 +174,15 @@ def test_a_recipe_is_explained_without_waiting_for_torch(tmp_path: Path) -> None
     code = (
         "import sys\n"
         "from tophit.cli import app\n"
-        "try: app(['train', 'head', '--explain', '--set', 'schedule.epochs=7'])\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules\n"
+        "for setting in ('schedule.epochs=7', 'loss=pnp', 'loss.name=proxy-anchor', 'method=projection'):\n"
+        "    try: app(['train', 'head', '--explain', '--set', setting])\n"
+        "    except SystemExit: pass\n"
+        "    assert 'torch' not in sys.modules, setting\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "schedule.epochs = 7" in done.stdout
+    assert re.findall(r"batches.sampler = (\w+)", done.stdout) == ["random", "balanced", "random", "balanced"]
 
 
 def test_the_list_of_runs_names_their_data(

@@ -10,7 +10,7 @@ import pytest
 from tophit import registry
 from tophit.errors import UsageError
 from tophit.registry import entries, find, find_metric, names, register
-from tophit.signatures import Foreign, decorated_definitions, parameters_of
+from tophit.signatures import Foreign, decorated_definitions, member_at, parameters_of
 
 SOURCE = '''
 """Some module."""
@@ -72,6 +72,15 @@ def test_what_files_say_is_what_python_says() -> None:
             }
             given = registry.KINDS[kind].given
             assert set(entry.options) == {name for name in imported if name not in given}
+
+
+@pytest.mark.parametrize(("kind", "member"), [("loss", "compares_images"), ("method", "make_sampler")])
+def test_members_read_from_files_are_those_of_the_imported_class(kind: str, member: str) -> None:
+    for entry in entries(kind):
+        found, imported = member_at(entry.module, entry.attribute, member), entry.load()
+        owner = next(each for each in imported.__mro__ if member in vars(each))
+        value = vars(owner)[member]
+        assert found == (owner.__name__, value if isinstance(value, bool) else None)
 
 
 def test_decorators_are_read_with_names_plain_facts_and_the_summary() -> None:

@@ -76,21 +76,65 @@ def parameters_of(target: Any) -> dict[str, inspect.Parameter]:
 
 def parameters_at(module: str, attribute: str) -> dict[str, inspect.Parameter]:
     """Return the parameters of a class or function: read from its file if in the package, else imported."""
-    path = _ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    if module.startswith("tophit.") and path.is_file():
-        node = next((each for each in _definitions(path) if each.name == attribute), None)
-        if node is not None:
-            return _read_parameters(node)
-    return parameters_of(getattr(importlib.import_module(module), attribute))
+    node = _definition(module, attribute)
+    return (
+        parameters_of(getattr(importlib.import_module(module), attribute)) if node is None else _read_parameters(node)
+    )
+
+
+class Member(NamedTuple):
+    """Where a class has a member from: the name of the class that defines it, and its value if that is plain."""
+
+    owner: str
+    value: Any
+
+
+def member_at(module: str, attribute: str, name: str) -> Member | None:
+    """Return a member of a class, its own or inherited: read from its file if in the package, else imported.
+
+    >>> member_at("tophit.losses.proxy_anchor", "ProxyAnchorLoss", "compares_images")
+    Member(owner='ProxyLoss', value=False)
+    """
+    node = _definition(module, attribute)
+    if not isinstance(node, ast.ClassDef):
+        lineage = inspect.getmro(getattr(importlib.import_module(module), attribute))
+        return next((Member(each.__name__, vars(each)[name]) for each in lineage if name in vars(each)), None)
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == name:
+            return Member(attribute, None)
+        if isinstance(each, ast.Assign | ast.AnnAssign) and name in _assigned(each):
+            return Member(attribute, _value(each.value, _Words()))
+    homes = _imported(module)
+    bases = [(homes.get(base.id, module), base.id) for base in node.bases if isinstance(base, ast.Name)]
+    found = (member_at(*base, name) for base in bases if _definition(*base) is not None)
+    return next((each for each in found if each is not None), None)
+
+
+def _assigned(statement: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    return [each.id for each in targets if isinstance(each, ast.Name)]
 
 
 _Definition = ast.ClassDef | ast.FunctionDef
 
 
+def _definition(module: str, attribute: str) -> _Definition | None:
+    """Return a class or function of the package's own files; None if it is not there."""
+    return next((each for each in _parsed(module) if isinstance(each, _Definition) and each.name == attribute), None)
+
+
+def _imported(module: str) -> dict[str, str]:
+    """Return the module that each name comes from which a file of the package imports."""
+    found = [each for each in _parsed(module) if isinstance(each, ast.ImportFrom)]
+    return {name.asname or name.name: str(each.module) for each in found for name in each.names}
+
+
 @cache
-def _definitions(path: Path) -> list[_Definition]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+def _parsed(module: str) -> list[ast.stmt]:
+    """Return the statements of a file of the package; none if there is no such file."""
+    path = _ROOT.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    here = module.startswith("tophit.") and path.is_file()
+    return ast.parse(path.read_text(encoding="utf-8")).body if here else []
 
 
 def _read_parameters(node: _Definition) -> dict[str, inspect.Parameter]:

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tophit.embedding.vector_parts import read_description, read_parts
 from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models import Embedder, build_embedder
+from tophit.models.runtimes import TorchRuntime
 from tophit.search.catalogue import build_catalogue, load_catalogue
 
 
@@ -91,6 +93,7 @@ def test_an_index_is_loaded_from_them(embedder: Embedder, rows: list[ImageRow], 
 def test_a_second_start_computes_only_the_missing_parts(
     embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    embedder.trained = "all"  # so that nothing is kept but the parts
     embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
     before = all_of(tmp_path / "v")
     (tmp_path / "v" / "part-0000-00002.parquet").unlink()
@@ -205,19 +208,48 @@ def test_ctrl_c_keeps_whole_parts_and_the_command_continues(embedder: Embedder, 
     assert len(all_of(tmp_path / "v")) == 3072
 
 
-def test_features_that_an_earlier_command_kept_are_not_computed_again(
-    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+Keeper = Callable[[Embedder, list[ImageRow], Path], object]
+KEEPERS: dict[str, Keeper] = {
+    "index": lambda embedder, rows, place: build_catalogue(embedder, rows, place)[0].close(),
+    "embed": lambda embedder, rows, place: embed_to_folder(embedder, rows, place),
+    "encode": lambda embedder, rows, place: embedder.encode([row.path for row in rows]),
+}
+
+
+@pytest.mark.parametrize("keeper", KEEPERS)
+def test_what_one_command_computed_no_other_computes_again(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: str
 ) -> None:
-    """An index of half of the images was made before; only the other half passes through the network."""
-    plain = embed_to_folder(embedder, rows, tmp_path / "before", rows_a_part=20)
-    build_catalogue(embedder, rows[::2], tmp_path / "index")[0].close()
+    """Of 44 images 36 pass through the network for one command, and only the other 8 for all later ones."""
+    rows = rows[4:]
+    expected = embedder.encode([row.path for row in rows], runtime=TorchRuntime(embedder))
+    KEEPERS[keeper](embedder, rows[:36], tmp_path / "first")
     computed: list[int] = []
     run = embedder.features
     monkeypatch.setattr(embedder, "features", lambda images: computed.append(len(images)) or run(images))
-    found = embed_to_folder(embedder, rows, tmp_path / "after", rows_a_part=20)
-    assert sum(computed) == len(rows) - len(rows[::2])
-    assert found == plain
-    before, after = all_of(tmp_path / "before"), all_of(tmp_path / "after")
-    assert list(before) == list(after)
-    for name, vector in before.items():
-        np.testing.assert_allclose(after[name], vector, atol=1e-6)
+    embed_to_folder(embedder, rows, tmp_path / "vectors", rows_a_part=20)
+    found = embedder.encode([str(row.path) for row in rows])
+    with build_catalogue(embedder, rows, tmp_path / "index")[0] as catalogue:
+        assert len(catalogue.index) == 44
+    assert sum(computed) == 8
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(np.stack([*all_of(tmp_path / "vectors").values()]), expected, atol=1e-6)
+
+
+def test_pictures_in_memory_and_trained_networks_leave_the_cache_alone(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path
+) -> None:
+    pictures = [np.full((40, 40, 3), 4 * number, np.uint8) for number in range(40)]
+    assert embedder.encode(pictures).shape == (40, 8)
+    embedder.trained = "all"
+    embed_to_folder(embedder, rows, tmp_path / "vectors")
+    assert len(embedder.encode([row.path for row in rows])) == 48
+    assert not (tmp_path / "cache" / "features").exists()
+
+
+def test_encode_needs_no_cache_that_it_can_write_to(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path / "file" / "cache"))
+    assert embedder.encode([row.path for row in rows]).shape == (48, 8)

@@ -13,7 +13,7 @@ from tophit.data.folders import open_data
 from tophit.data.manifest import ImageRow
 from tophit.figures import write_drawings
 from tophit.figures.galleries import Ranked, gallery_drawing
-from tophit.figures.maps import map_drawing
+from tophit.figures.maps import coordinates, map_drawing
 from tophit.figures.pairs import pair_drawings
 from tophit.figures.run_curves import run_drawings
 from tophit.recipe import make_recipe
@@ -215,3 +215,17 @@ def test_a_map_of_many_points_is_a_small_file() -> None:
     points = np.random.default_rng(0).normal(size=(10_000, 2))
     drawing = map_drawing(points, [str(number % 100) for number in range(10_000)])
     assert len(drawing.svg()) < 2_000_000
+
+
+def test_the_map_keeps_classes_together_and_copies_of_an_image_too() -> None:
+    random, count = np.random.default_rng(0), 120
+    labels = np.arange(count) % 6
+    vectors = np.eye(8, dtype=np.float32)[labels] + 0.1 * random.normal(size=(count, 8)).astype(np.float32)
+    vectors[6] = vectors[0]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    points, method = coordinates(vectors)
+    assert method == "t-SNE"
+    assert np.abs(points).max() == pytest.approx(1)
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2) + 9 * np.eye(count)
+    assert (labels[distances.argmin(axis=1)] == labels).all()
+    assert distances[0, 6] <= np.quantile(distances[0], 10 / count)

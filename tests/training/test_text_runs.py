@@ -12,7 +12,7 @@ import tophit
 from tophit.data.manifest import ImageRow
 from tophit.errors import UsageError
 from tophit.progress import View
-from tophit.training.words import text_search
+from tophit.training.text_recall import text_search
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ import torch
 
 from tophit.data.dataset import ImageDataset, ImageLoader, Key
 from tophit.data.manifest import ImageRow
-from tophit.embedding.features import content_key
 from tophit.embedding.record_store import RecordStore, RecordWriter
 from tophit.errors import TophitError, UsageError
 from tophit.files import cache_folder
@@ -24,6 +23,7 @@ from tophit.images.preprocessing import VIEWS_VERSION
 from tophit.images.views import Augmentation
 from tophit.models.cut import Trunk, stage_shapes
 from tophit.models.embedder import Embedder, digest
+from tophit.models.feature_cache import content_key
 from tophit.models.runtimes import BATCH, choose_runtime
 from tophit.progress import View
 from tophit.wording import readable_bytes

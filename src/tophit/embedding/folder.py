@@ -15,7 +15,6 @@ import numpy as np
 
 from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow
-from tophit.embedding.features import KeptFeatures
 from tophit.embedding.vector_parts import (
     DESCRIPTION,
     FORMAT,
@@ -28,7 +27,8 @@ from tophit.embedding.vector_parts import (
 from tophit.errors import TophitError, UsageError
 from tophit.files import create_text, write_json
 from tophit.models.embedder import Embedder
-from tophit.models.runtimes import Runtime, build_runtime, choose_runtime, features_of
+from tophit.models.feature_cache import features_by_block
+from tophit.models.runtimes import Runtime, build_runtime, choose_runtime
 from tophit.progress import Progress
 
 ROWS_A_PART = 2048
@@ -172,25 +172,11 @@ def _embed(
     workers: int,
     progress: Progress | None,
 ) -> Iterator[tuple[Path, np.ndarray, list[int], dict[int, str]]]:
-    """Yield each part's path, its vectors, the rows they belong to, and the reasons for the rows without one.
-
-    Features that an earlier command kept are used; the others are computed.
-    """
-    kept = KeptFeatures(embedder, rows, [row for _, block in todo for row in block], runtime)
-    missing = {path: [row for row in block if row not in kept.numbers] for path, block in todo}
-    batches = [some[i : i + batch] for some in missing.values() for i in range(0, len(some), batch)]
-    computed = features_of(runtime, embedder, rows, batches, workers, progress)
-    for path, block in todo:
-        features = kept.read([row for row in block if row in kept.numbers])
-        bad: dict[int, str] = {}
-        for _ in range(0, len(missing[path]), batch):
-            one = next(computed)
-            bad |= one.bad
-            features |= dict(zip(one.rows, one.values, strict=True))
-        good = sorted(features)
-        values = np.stack([features[row] for row in good]) if good else np.empty((0, embedder.channels))
-        yield path, embedder.embed_arrays(values.astype(np.float32, copy=False)), good, bad
-    next(computed, None)  # lets the progress bar finish
+    """Yield each part's path, its vectors, the rows they belong to, and the reasons for the rows without one."""
+    blocks = [block for _, block in todo]
+    found = features_by_block(runtime, embedder, rows, blocks, batch, workers, progress)
+    for (path, _), features in zip(todo, found, strict=True):
+        yield path, embedder.embed_arrays(features.values), features.rows, features.bad
 
 
 def finish(folder: Path, plan: dict[str, Any], paths: Sequence[Path], runtime: str) -> EmbeddedFolder:

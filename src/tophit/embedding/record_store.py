@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from tophit.errors import TophitError
+from tophit.models.feature_cache import lookup
 
 _ENTER_EVERY = 2.0  # seconds between entries into the index; what is not entered is lost when the process is killed
-_ASKED_AT_ONCE = 500  # keys in one question to SQLite
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -126,13 +126,3 @@ def _write_all(file: int, content: memoryview, start: int) -> None:
     while content:
         written = os.pwrite(file, content, start)
         content, start = content[written:], start + written
-
-
-def lookup(connection: sqlite3.Connection, question: str, keys: Iterable[bytes]) -> dict[bytes, Any]:
-    """Return key and value of the rows that ``SELECT key, value FROM ... WHERE key IN`` finds for many keys."""
-    wanted = list(set(keys))
-    found: dict[bytes, Any] = {}
-    for start in range(0, len(wanted), _ASKED_AT_ONCE):
-        some = wanted[start : start + _ASKED_AT_ONCE]
-        found |= dict(connection.execute(f"{question} ({','.join('?' * len(some))})", some))
-    return found

@@ -11,6 +11,15 @@ from tophit.figures.drawing import Drawing
 from tophit.figures.style import COLUMN, MARKERS, SERIES, house_style, new_axes
 
 _MOST_VECTOR_POINTS = 3000  # with more, the points become one bitmap inside the PDF and SVG
+# openTSNE's own settings (250 and 500 rounds, a finer tree, from 10,000 points on a grid) take several times as long
+# and keep as many neighbours together: python -m benchmarks.map
+_ROUNDS: dict[str, Any] = {
+    "early_exaggeration_iter": 125,
+    "n_iter": 250,
+    "negative_gradient_method": "bh",
+    "theta": 0.8,
+}
+_BLOCK = 2**22  # similarities computed at a time
 _GOLDEN = 0.618034  # this step around the colour wheel gives neighbouring numbers different colours
 
 
@@ -22,14 +31,36 @@ def coordinates(vectors: np.ndarray) -> tuple[np.ndarray, str]:
     start = centred @ axes[:2].T if len(axes) > 1 else np.zeros((count, 2))
     try:
         from openTSNE import TSNE
+        from openTSNE.affinity import PerplexityBasedNN
+        from openTSNE.nearest_neighbors import PrecomputedNeighbors
     except ImportError:
         return _scaled(start), "PCA"
     if count < 20 or start.shape[1] < 2:
         return _scaled(start), "PCA"
     spread = start / max(float(start[:, 0].std()), 1e-12) * 1e-4
-    model: Any = TSNE(perplexity=min(30, (count - 1) // 3), metric="cosine", random_state=0, n_jobs=1)
-    model.initialization = spread  # the constructor is typed for names only
-    return _scaled(np.asarray(model.fit(vectors))), "t-SNE"
+    perplexity = min(30, (count - 1) // 3)
+    neighbours = PrecomputedNeighbors(*_neighbours(vectors, 3 * perplexity))
+    affinities = PerplexityBasedNN(knn_index=neighbours, perplexity=perplexity, n_jobs=1)
+    model = TSNE(random_state=0, n_jobs=1, **_ROUNDS)
+    return _scaled(np.asarray(model.fit(affinities=affinities, initialization=spread))), "t-SNE"
+
+
+def _neighbours(vectors: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the distances (n, count) of the nearest others of unit vectors (n, d), nearest first."""
+    rows = np.empty((len(vectors), count), np.int64)
+    distances = np.empty(rows.shape)
+    step = max(1, _BLOCK // len(vectors))
+    for start in range(0, len(vectors), step):
+        part = slice(start, start + step)
+        squares = 2 - 2 * (vectors[part] @ vectors.T)
+        own = np.arange(len(squares))
+        squares[own, start + own] = np.inf
+        near = np.argpartition(squares, count - 1, axis=1)[:, :count]
+        found = np.take_along_axis(squares, near, axis=1)
+        order = np.argsort(found, axis=1, kind="stable")
+        rows[part] = np.take_along_axis(near, order, axis=1)
+        distances[part] = np.sqrt(np.maximum(np.take_along_axis(found, order, axis=1), 0))
+    return rows, distances
 
 
 def _scaled(points: np.ndarray) -> np.ndarray:

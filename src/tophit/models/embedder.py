@@ -24,10 +24,11 @@ from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_spec, build_backbone, renamed
 from tophit.models.description import check_network_free, check_size, read_description, without_hub
+from tophit.models.feature_cache import features_by_block
 from tophit.models.named import DESCRIPTION as _DESCRIPTION
 from tophit.models.named import embedder_folder
 from tophit.models.pooling import JOINT, as_map, build_pooling
-from tophit.models.runtimes import BATCH, Runtime, features_of, runtime_at_hand
+from tophit.models.runtimes import BATCH, WORTH_LOADING, Runtime, features_of, runtime_at_hand
 from tophit.models.text_tower import BACKBONES, TextTower, check_texts, copy_tower, is_tower, no_words
 from tophit.models.text_tower import FOLDER as TEXT_FOLDER
 from tophit.models.weights import State, read_weights
@@ -139,7 +140,7 @@ class Embedder(nn.Module):
 
         Arrays are (H, W), (H, W, 3) or (H, W, 4); uint8, uint16, or floats from 0 to 1. A single image gives (1, dim).
         An image that can't be read raises ``BadImage`` with its path. If ``runtime`` is not given, it is chosen by the
-        number of images.
+        number of images, and from 32 image files on, features are kept as ``tophit embed`` keeps them.
         """
         items = [images] if isinstance(images, str | Path | Image.Image | np.ndarray) else list(images)
         if not items:
@@ -147,9 +148,16 @@ class Embedder(nn.Module):
         wrong = next((x for x in items if not isinstance(x, str | Path | Image.Image | np.ndarray)), None)
         if wrong is not None:
             raise TypeError(f"an image must be a path, a Pillow image or an array, not {type(wrong).__name__}")
-        runtime = runtime or runtime_at_hand(self, len(items))
+        pictures = [_Picture(each) for each in items]
+        if runtime is None and len(items) >= WORTH_LOADING:
+            blocks = [range(i, min(i + batch_size, len(items))) for i in range(0, len(items), batch_size)]
+            runtime = runtime_at_hand(self, len(items))
+            found = features_by_block(runtime, self, pictures, blocks, batch_size, progress=progress)
+        else:
+            runtime = runtime or runtime_at_hand(self, len(items))
+            found = features_of(runtime, self, pictures, batch_size, progress=progress)
         vectors: list[np.ndarray] = []
-        for batch in features_of(runtime, self, [_Picture(x) for x in items], batch_size, progress=progress):
+        for batch in found:
             if batch.bad:
                 raise BadImage(next(iter(batch.bad.values())))
             vectors.append(self.embed_arrays(batch.values))

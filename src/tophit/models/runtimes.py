@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Network = Embedder | Trunk  # what a runtime runs
 
 BATCH = 64  # default number of images at a time
-_WORTH_LOADING = 32  # images; below this, loading an exported graph costs more than it saves
+WORTH_LOADING = 32  # images; below this, loading an exported graph costs more than it saves
 _WORTH_CHOOSING = 500  # images; below this, exporting and measuring cost more than they save
 _EXPORT = ("onnx", "onnxscript")
 PRECISIONS = ("fp32", "bf16")
@@ -97,11 +97,11 @@ def choose_runtime(
 def runtime_at_hand(embedder: "Network", images: int) -> Runtime:
     """Return the runtime for some images that are computed only once, as ``Embedder.encode`` does.
 
-    From ``_WORTH_LOADING`` images on, it is the fastest one that an earlier command has measured and exported. So a
+    From ``WORTH_LOADING`` images on, it is the fastest one that an earlier command has measured and exported. So a
     later call may use another one than an earlier call, which ``choose_runtime`` never does.
     """
     named = os.environ.get("TOPHIT_RUNTIME") or os.environ.get("TOPHIT_ENGINE")
-    if not named and _WORTH_LOADING <= images < _WORTH_CHOOSING and embedder.device.type == "cpu":
+    if not named and WORTH_LOADING <= images < _WORTH_CHOOSING and embedder.device.type == "cpu":
         known = _remembered(embedder, BATCH, "fp32", runtimes_at_hand())
         if known is not None and (not _RUNTIMES[known][1] or has_cached_graph(embedder)):
             return build_runtime(known, embedder)

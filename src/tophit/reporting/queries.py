@@ -8,7 +8,6 @@ import torch
 
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.scores import SearchTask
-from tophit.losses.topk_precision import misplaced_pairs
 
 _QUERIES = 64  # whose misplaced results are found at a time
 
@@ -72,6 +71,8 @@ def misplaced_sets(
 
     The candidates are the whole gallery, not a training batch: these are the results that the loss would move.
     """
+    from tophit.losses.topk_precision import misplaced_pairs  # here, because most reports need no loss
+
     size = max(1, min(_QUERIES, memory_budget // 8 // max(1, len(task.items)) // 16))
     found: dict[int, MisplacedSets] = {}
     items = torch.nn.functional.normalize(task.items.float(), dim=1)

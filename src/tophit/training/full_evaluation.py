@@ -44,7 +44,7 @@ from tophit.training.evaluate import (
 )
 from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
 from tophit.training.row_relevance import Judging, in_words, usual_metrics
-from tophit.training.words import TextSearch, text_search, text_sentence
+from tophit.training.text_recall import TextSearch, text_search, text_sentence
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook

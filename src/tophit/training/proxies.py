@@ -1,22 +1,22 @@
-"""The proxies of a run: saved with its best embedder and the names of their classes, and counted as centres."""
+"""The proxies of a run: saved with its best embedder and the names of their classes, and counted as centres.
+
+Losses are imported where they are needed: a report asks only whether there are proxies.
+"""
 
 import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import nn
-from torch.nn import functional
 
 from tophit.errors import UsageError
 from tophit.files import replace_file
-from tophit.losses import PrefixLoss
-from tophit.losses.loss_with_term import LossWithTerm
-from tophit.losses.proxy_loss import MERGE_DISTANCE, ProxyLoss, merged_centres
 from tophit.wording import counted
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _FILE = "proxies.safetensors"
 
@@ -28,14 +28,23 @@ class Proxies:
     classes: list[str]
     vectors: np.ndarray
 
-    def centres(self, distance: float = MERGE_DISTANCE) -> np.ndarray:
+    def centres(self) -> np.ndarray:
         """Return the centre of each proxy (C, K): the number of the first proxy of its class that it merged with."""
-        return merged_centres(torch.from_numpy(self.vectors), distance).numpy()
+        import torch
+
+        from tophit.losses.proxy_loss import MERGE_DISTANCE, merged_centres
+
+        return merged_centres(torch.from_numpy(self.vectors), MERGE_DISTANCE).numpy()
 
 
-def save_proxies(loss: nn.Module, classes: list[str], folder: Path) -> None:
+def save_proxies(loss: "nn.Module", classes: list[str], folder: Path) -> None:
     """Write the proxies of a loss into an embedder's folder; write nothing for a loss without proxies."""
     from safetensors.torch import save_file
+    from torch.nn import functional
+
+    from tophit.losses import PrefixLoss
+    from tophit.losses.loss_with_term import LossWithTerm
+    from tophit.losses.proxy_loss import ProxyLoss
 
     while isinstance(loss, LossWithTerm):
         loss = loss.loss
@@ -79,6 +88,8 @@ def count_centres(run: Path) -> dict[str, Any]:
     """
     if not has_proxies(run):
         return {}
+    from tophit.losses.proxy_loss import MERGE_DISTANCE
+
     proxies = load_proxies(run)
     count = proxies.vectors.shape[1]
     if count == 1:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tophit.recipe import Recipe
 from tophit.recipe.choosing import Peer, section_of
 from tophit.registry import find
+from tophit.signatures import member_at
 from tophit.wording import counted
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def suit_batches(recipe: Recipe, said: Set[str]) -> tuple[Recipe, str | None]:
     reasons = []
     if said & {"loss", "loss.name"} and not isinstance(recipe.loss, Peer) and _compares_images(recipe.loss.name):
         reasons.append(f"the loss {recipe.loss.name} compares images of one class with each other")
-    if said & {"method", "method.name"} and makes_batches(find("method", recipe.method.name).load()):
+    if said & {"method", "method.name"} and _makes_batches(recipe.method.name):
         reasons.append(f"the method {recipe.method.name} makes batches of classes x per_class images")
     if not reasons:
         return recipe, None
@@ -66,5 +67,14 @@ def makes_batches(method: "type[Method]") -> bool:
     return method.make_sampler.__func__ is not Method.make_sampler.__func__  # type: ignore[attr-defined]
 
 
+def _makes_batches(method: str) -> bool:
+    """Return the same of a method's name, without importing those of the package."""
+    entry = find("method", method)
+    found = member_at(entry.module, entry.attribute, "make_sampler")
+    return found is not None and found.owner != "Method"
+
+
 def _compares_images(loss: str) -> bool:
-    return bool(getattr(find("loss", loss).load(), "compares_images", False))
+    entry = find("loss", loss)
+    found = member_at(entry.module, entry.attribute, "compares_images")
+    return found is not None and bool(found.value)
