@@ -25,6 +25,7 @@ from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import Calibration
 from tophit.models import build_embedder
+from tophit.search.backend import Hit
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.chances import Hits, LeastChance
 from tophit.search.reembed import reembed
@@ -146,6 +147,17 @@ def test_nothing_is_an_answer(index: Path, drawn: Path, tophit: Run) -> None:
     assert answer["best_chance"] == pytest.approx(nearest.chance, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("chance", "words"),
+    [
+        (0.002, "Nothing here is like this: the likeliest result is right with a chance of <1%, less than 95%."),
+        (0.64, "Nothing here is likely enough: the likeliest result is right with a chance of 64%, less than 95%."),
+    ],
+)
+def test_what_is_likelier_right_than_wrong_is_not_called_unlike(chance: float, words: str) -> None:
+    assert LeastChance(precision=0.95).nothing(Hit(1, 0.7, "an id", {}, chance=chance)).reason == words
+
+
 def test_a_filter_that_nothing_meets_is_told_apart(index: Path, drawn: Path) -> None:
     with open_catalogue(index) as catalogue:
         (hits,) = catalogue.search([drawn / "noise.png"], where={"shelf": "99"}, min_chance=0.5)
@@ -160,7 +172,7 @@ def test_tables_json_and_csv_have_the_chance(index: Path, drawn: Path, tophit: R
     (answer,) = json.loads(tophit("search", index, query, "--k", 2, "--json").stdout)
     assert [0 <= hit["chance"] <= 1 for hit in answer["results"]] == [True, True]
     rows = list(csv.DictReader(io.StringIO(tophit("search", index, query, "--k", 2, "--csv").stdout)))
-    assert float(rows[0]["chance"]) == pytest.approx(answer["results"][0]["chance"], abs=1e-4)
+    assert float(rows[0]["chance"]) == answer["results"][0]["chance"], "as they are told, with the same digits"
 
 
 def test_long_paths_are_shown_below_their_folder_in_a_narrow_terminal(
