@@ -113,6 +113,7 @@ def test_a_lasso_shows_what_is_inside_and_searches_by_it(page: Page, way: str) -
     if way == "shift":
         page.keyboard.up("Shift")
     expect(page.locator(".chosen h2")).to_contain_text(f"{inside} inside")
+    expect(page.locator(".chosen h2")).to_be_in_viewport()
     expect(page.locator(".chosen .card")).to_have_count(inside)
     names = page.locator(".chosen .card").evaluate_all("all => all.map((one) => one.dataset.id)")
     page.get_by_role("button", name="More like").click()

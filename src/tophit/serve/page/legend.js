@@ -12,10 +12,11 @@ const MOST_OFFERED = 1000;
  * @param {string} text
  */
 export function classesLike(names, text) {
-  const wanted = text.trim().toLowerCase();
+  const plain = (words) => words.toLowerCase().replaceAll("_", " "); // as the map writes names
+  const wanted = plain(text.trim());
   if (!wanted) return [];
   const exact = names.findIndex((name) => name === text);
-  return exact >= 0 ? [exact] : names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : []));
+  return exact >= 0 ? [exact] : names.flatMap((name, number) => (plain(name).includes(wanted) ? [number] : []));
 }
 
 /** @param {{names: string[], text: string, onText: (text: string) => void, what?: string}} props  `what` the names are: classes, or a level above them */

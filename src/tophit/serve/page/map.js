@@ -95,10 +95,10 @@ export function EmbeddingMap() {
   }, [shown]);
   useEffect(() => scatter.current?.paint(slots), [shown, slots]);
   useEffect(() => {
-    const of = new Set(marked);
+    const of = new Set(marked.length ? marked : rows.map((row) => shown.numbers[row]));
     const inside = marked.length ? [...shown.numbers.keys()].filter((row) => of.has(shown.numbers[row])) : rows;
     scatter.current?.select(inside);
-    scatter.current?.name(marked.length ? of : null);
+    scatter.current?.name(of.size ? of : null);
   }, [shown, marked, rows]);
 
   const toggle = () => {
