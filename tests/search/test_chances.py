@@ -332,6 +332,10 @@ def test_classes_that_the_model_learned_do_not_calibrate(drawn: Path, tmp_path: 
         assert catalogue.calibration.calibration.classes == 12
         assert catalogue.calibration.calibration.items == KINDS * EACH
         assert "12 classes of this index that the model has not learned" in catalogue.calibration.learned_from
+    shutil.copytree(drawn, tmp_path / "labelled", ignore=shutil.ignore_patterns("noise.png"))
+    by_others = package.calibrate(tmp_path / "index", tmp_path / "labelled")
+    assert by_others.calibration.classes == 12, "other photos of learned classes do not calibrate either"
+    assert repr(by_others).startswith("Chances are calibrated on 12 classes")
 
 
 def test_calibrate_with_other_data(index: Path, drawn: Path, tmp_path: Path, tophit: Run) -> None:

@@ -51,6 +51,9 @@ def test_an_index_of_a_folder_knows_which_images_were_learned(run: str, pictures
     assert set(splits.values()) == {"train", "test"}
     found = split_as_in_run(run, open_images(str(pictures)))
     assert {row.path: row.split for row in found} == splits
+    shutil.copytree(pictures, tmp_path / "copied")
+    copied = split_as_in_run(run, open_images(str(tmp_path / "copied")), by_class=True)
+    assert {(row.label, row.split) for row in copied} == {(row.label, row.split) for row in found}, "its classes are"
     assert {row.split for row in split_as_in_run("small", open_images(str(pictures)))} == {"test"}  # learned nothing
 
 

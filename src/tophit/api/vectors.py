@@ -178,4 +178,4 @@ def images_for(data: str, model: str, split: str) -> "Manifest":
     from tophit.training.run_data import levels_as_in_run, split_as_in_run
 
     images = levels_as_in_run(model, images)
-    return part_of(split_as_in_run(model, images) if Path(data).is_dir() else images, split)
+    return part_of(split_as_in_run(model, images, by_class=True) if Path(data).is_dir() else images, split)
