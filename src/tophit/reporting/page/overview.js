@@ -44,7 +44,7 @@ function Sample() {
       const marks = query.sides[0].marks.slice(0, shown);
       const [right, near] = ["right", "near"].map((one) => marks.filter((mark) => mark === one).length);
       const most = Math.min(shown, query.sides[0].relevant); // a small class has fewer to find than are shown
-      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${most}${near ? `, ${near} near` : ""} in the first ${shown}`} />`;
+      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${most}${near ? `, ${near} near` : ""} in top ${shown}`} />`;
     })}</ul></div>`;
 }
 
