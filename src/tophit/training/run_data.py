@@ -50,8 +50,11 @@ def split_as_in_run(model: str, manifest: Manifest, by_class: bool = False) -> M
         return manifest
     splits = {item_id(row): row.split for row in own}
     classes = {row.label: row.split for row in sorted(own, key=lambda row: row.split == "train")} if by_class else {}
-    rows = tuple(replace(row, split=splits.get(item_id(row), classes.get(row.label, row.split))) for row in manifest)
-    return replace(manifest, rows=rows)
+    found = (splits.get(item_id(row), classes.get(row.label, row.split)) for row in manifest)
+    rows = (
+        row if row.split == split else replace(row, split=split) for row, split in zip(manifest, found, strict=True)
+    )
+    return replace(manifest, rows=tuple(rows))
 
 
 def levels_as_in_run(model: str, manifest: Manifest) -> Manifest:
