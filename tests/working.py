@@ -1,4 +1,7 @@
-"""A folder to run examples and the code of pages in: ``photos/`` with one folder per class, and ``query.jpg``."""
+"""A folder to run examples and the code of pages in: ``photos/`` with one folder per class, and ``query.jpg``.
+
+``other_photos/`` has other classes.
+"""
 
 import shutil
 from pathlib import Path
@@ -18,6 +21,10 @@ def working_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(6):
             draw_picture(kind, number, 64).save(folder / "photos" / name / f"{number}.jpg")
+    for kind in range(10, 18):
+        (folder / "other_photos" / f"thing {kind}").mkdir(parents=True)
+        for number in range(3):
+            draw_picture(kind, number, 64).save(folder / "other_photos" / f"thing {kind}" / f"{number}.jpg")
     draw_picture(CLASSES.index("fish"), 99, 64).save(folder / "query.jpg")
     return folder
 

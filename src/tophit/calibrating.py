@@ -27,6 +27,10 @@ class StoredCalibration:
     learned_from: str
     per_class: float | None = None
 
+    def __repr__(self) -> str:
+        """Say what it was learned from: its curves are thousands of numbers."""
+        return "\n".join(self.sentences())
+
     def save(self, folder: str | Path) -> None:
         """Write it into a folder."""
         fields = {"format": _FORMAT, "fingerprint": self.fingerprint, "learned_from": self.learned_from}

@@ -62,6 +62,18 @@ def test_other_files_and_hidden_ones_are_left_out(tmp_path: Path) -> None:
     assert [row.path.name for row in manifest_from_folder(tmp_path)] == ["1.jpg"]
 
 
+def test_links_are_followed_and_hidden_folders_are_not(tmp_path: Path) -> None:
+    photos, elsewhere = tmp_path / "photos", tmp_path / "elsewhere"
+    touch(photos / "a" / "1.jpg", photos / "a" / ".cache" / "2.jpg", photos / ".git" / "3.png", elsewhere / "4.jpg")
+    (photos / "b").symlink_to(elsewhere)
+    (photos / "a" / "back").symlink_to(photos)  # a circle
+    (photos / "a" / "gone.jpg").symlink_to(tmp_path / "nothing")
+    for manifest in (open_images(str(photos)), manifest_from_folder(photos)):
+        assert [row.path.name for row in manifest] == ["1.jpg", "4.jpg"]
+        assert "hidden images" in manifest.left_out
+        assert "1 broken link" in manifest.left_out
+
+
 def test_a_folder_to_index_may_have_any_layout(tmp_path: Path) -> None:
     touch(tmp_path / "1.jpg", tmp_path / "shoes" / "2.jpg", tmp_path / "shoes" / "red" / "3.jpg")
     assert [(row.path.name, row.label) for row in open_images(str(tmp_path))] == [
@@ -125,7 +137,8 @@ def test_what_a_scan_leaves_out_is_told_by_count_and_kind(tmp_path: Path, monkey
     told = manifest_from_folder(tmp_path).left_out
     assert told.startswith(f"Left out of {tmp_path}: 2 .heic (install tophit[heif])")
     assert {"1 .txt", "1 without an ending", "1 image outside class folders"} <= set(told.rstrip(".").split(", "))
-    assert ".hidden" not in told
+    assert ".hidden" not in told, "what is no image and hidden, nobody misses"
+    assert "1 hidden image" in told
     everywhere = open_images(str(tmp_path))
     assert [row.path.name for row in everywhere] == ["1.jpg", "1.png", "loose.jpg"]
     assert "2 .heic (install tophit[heif])" in everywhere.left_out

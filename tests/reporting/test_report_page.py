@@ -43,7 +43,7 @@ def test_the_file_opens_from_the_disk_with_its_pictures_and_asks_no_host(report_
 def test_pictures_are_on_the_first_screen_and_the_details_are_folded(report_page: Path, opened: Opened) -> None:
     page = opened(report_page, folded=True)
     assert page.locator("#sample .cell img").nth(9).evaluate("one => one.getBoundingClientRect().bottom < innerHeight")
-    expect(page.locator("#sample .asked-cell").first).to_contain_text(re.compile(r"[0-9]+ of [0-9]+ found"))
+    expect(page.locator("#sample .asked-cell").first).to_contain_text(re.compile(r"[0-9]+ of [0-9]+ in top 10"))
     assert page.evaluate("document.documentElement.scrollHeight") < 2 * 900
     assert page.locator("details.part[open]").count() == 0
     expect(page.locator("#metrics table")).to_be_hidden()

@@ -25,6 +25,7 @@ from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import Calibration
 from tophit.models import build_embedder
+from tophit.search.backend import Hit
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.chances import Hits, LeastChance
 from tophit.search.reembed import reembed
@@ -146,6 +147,17 @@ def test_nothing_is_an_answer(index: Path, drawn: Path, tophit: Run) -> None:
     assert answer["best_chance"] == pytest.approx(nearest.chance, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("chance", "words"),
+    [
+        (0.002, "Nothing here is like this: the likeliest result is right with a chance of <1%, less than 95%."),
+        (0.64, "Nothing here is likely enough: the likeliest result is right with a chance of 64%, less than 95%."),
+    ],
+)
+def test_what_is_likelier_right_than_wrong_is_not_called_unlike(chance: float, words: str) -> None:
+    assert LeastChance(precision=0.95).nothing(Hit(1, 0.7, "an id", {}, chance=chance)).reason == words
+
+
 def test_a_filter_that_nothing_meets_is_told_apart(index: Path, drawn: Path) -> None:
     with open_catalogue(index) as catalogue:
         (hits,) = catalogue.search([drawn / "noise.png"], where={"shelf": "99"}, min_chance=0.5)
@@ -160,7 +172,7 @@ def test_tables_json_and_csv_have_the_chance(index: Path, drawn: Path, tophit: R
     (answer,) = json.loads(tophit("search", index, query, "--k", 2, "--json").stdout)
     assert [0 <= hit["chance"] <= 1 for hit in answer["results"]] == [True, True]
     rows = list(csv.DictReader(io.StringIO(tophit("search", index, query, "--k", 2, "--csv").stdout)))
-    assert float(rows[0]["chance"]) == pytest.approx(answer["results"][0]["chance"], abs=1e-4)
+    assert float(rows[0]["chance"]) == answer["results"][0]["chance"], "as they are told, with the same digits"
 
 
 def test_long_paths_are_shown_below_their_folder_in_a_narrow_terminal(
@@ -320,6 +332,10 @@ def test_classes_that_the_model_learned_do_not_calibrate(drawn: Path, tmp_path: 
         assert catalogue.calibration.calibration.classes == 12
         assert catalogue.calibration.calibration.items == KINDS * EACH
         assert "12 classes of this index that the model has not learned" in catalogue.calibration.learned_from
+    shutil.copytree(drawn, tmp_path / "labelled", ignore=shutil.ignore_patterns("noise.png"))
+    by_others = package.calibrate(tmp_path / "index", tmp_path / "labelled")
+    assert by_others.calibration.classes == 12, "other photos of learned classes do not calibrate either"
+    assert repr(by_others).startswith("Chances are calibrated on 12 classes")
 
 
 def test_calibrate_with_other_data(index: Path, drawn: Path, tmp_path: Path, tophit: Run) -> None:

@@ -14,9 +14,11 @@ from tests.serve.served import Place, client_of, encoded
 import tophit
 from conftest import draw_picture
 from tophit.data.folders import manifest_from_folder
+from tophit.search.backend import Item
 from tophit.search.catalogue import ItemId, build_catalogue, open_catalogue
 from tophit.search.query import Query as CatalogueQuery
 from tophit.serve.config import Limits
+from tophit.serve.index_views import survey
 
 FIRST = "class 2/3.png"
 
@@ -286,3 +288,13 @@ def test_words_by_http_are_the_catalogue_s(tmp_path: Path, served: Place, client
     assert client.get("/about").json()["words"] is False
     refused = client.post("/search", json={"text": "red mug"})
     assert (refused.status_code, "no text tower" in refused.json()["error"]) == (422, True)
+
+
+@pytest.mark.parametrize("count", [0, 7, 48, 84, 1000])
+def test_the_sample_of_an_index_goes_from_its_first_to_its_last_items(count: int, tmp_path: Path) -> None:
+    items = [Item(f"{number:04}", np.zeros(2, np.float32), {}) for number in range(count)]
+    sample = [int(name) for name in survey(items, count, tmp_path).sample]
+    assert len(sample) == min(48, count)
+    steps = np.diff([-1, *sample])
+    assert all(steps >= count // 48)
+    assert all(steps <= max(1, -(-count // 48)))

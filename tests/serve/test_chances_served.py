@@ -1,6 +1,7 @@
 """Chances over HTTP and on the page: beside scores, as a least chance, as a name, and as the answer nothing."""
 
 import io
+import re
 import shutil
 from pathlib import Path
 
@@ -110,6 +111,24 @@ def test_the_page_shows_chances_and_that_nothing_is_alike(page: Page) -> None:
     nothing.get_by_role("button", name="Show the nearest anyway").click()
     expect(page.locator(".grid .card")).to_have_count(len(found))
     assert "least" not in page.url
+    page.locator("#least").select_option("0.25")
+    expect(page.locator("h1")).to_have_text(re.compile("nearest, 25% likely or more$|^Nothing here"))
+
+
+def test_a_result_that_is_not_likely_enough_is_not_called_unlike(page: Page) -> None:
+    nothing = {"results": [], "reason": "too unlikely", "best_score": 0.68, "best_chance": 0.64}
+
+    def fall_short(route: object) -> None:
+        answer = route.fetch()  # type: ignore[attr-defined]
+        plain = answer.json()
+        plain["queries"][0] |= nothing
+        route.fulfill(response=answer, json=plain)  # type: ignore[attr-defined]
+
+    page.route("**/search", fall_short)
+    page.goto(f"{BY_FIRST}&least=0.9")
+    told = page.get_by_role("region", name="No result")
+    expect(told.get_by_role("heading")).to_have_text("Nothing here is likely enough")
+    expect(told).to_contain_text("64% (score 0.68), less than the 90% you asked for")
 
 
 def test_the_page_says_that_the_first_result_is_doubtful(page: Page) -> None:

@@ -130,6 +130,10 @@ def test_on_a_phone_the_results_are_on_the_first_screen(browser: Browser, server
     page.locator(".more-of").first.wait_for()
     wide = "all => all.filter((one) => one.scrollWidth > one.clientWidth + 1).length"
     assert page.locator(".grid .caption").evaluate_all(wide) == 0, "rank, score, chance and the others fit into a card"
+    page.locator(".more-of").first.tap()
+    page.locator(".others li").first.wait_for()
+    page.evaluate("document.querySelector('.others h3').textContent = 'Womens_Boat_Shoe_in_Linen_Oat_'.repeat(5)")
+    assert page.locator(".others").evaluate_all(wide) == 0, "a long name of a group has several lines"
     page.evaluate("document.querySelector('.asked-name').textContent = 'a/long/path/without/spaces'.repeat(9)")
     assert page.locator(".query").evaluate("one => one.scrollWidth <= one.clientWidth")
     context.close()
@@ -163,6 +167,10 @@ def open_map(page: Page) -> None:
     page.wait_for_function("() => tophitMap.named().length > 0")
 
 
+def covers(name: dict[str, float], x: float, y: float) -> bool:
+    return abs(name["x"] - x) < name["width"] / 2 and abs(name["y"] - y) < 7
+
+
 def test_the_map_writes_the_names_of_classes_that_do_not_touch(page: Page) -> None:
     open_map(page)
     placed = page.evaluate("tophitMap.named()")
@@ -173,6 +181,9 @@ def test_the_map_writes_the_names_of_classes_that_do_not_touch(page: Page) -> No
         assert apart, (one, two)
     expect(page.get_by_role("list", name="Classes").get_by_role("button")).to_have_count(8)
     expect(page.get_by_role("list", name="Classes")).to_contain_text("class 3 6")  # and how many there are
+    points = page.evaluate("[...Array(48).keys()].map((row) => tophitMap.place(row))")
+    hidden = [any(covers(name, x, y) for x, y in points[6 * name["label"] :][:6]) for name in placed]
+    assert hidden.count(True) <= len(placed) / 2, "most names are beside the points that they name"
 
 
 def test_a_class_is_searched_for_on_the_map(page: Page) -> None:
@@ -180,6 +191,8 @@ def test_a_class_is_searched_for_on_the_map(page: Page) -> None:
     page.get_by_label("Class", exact=True).fill("class 5")
     expect(page.get_by_text("1 of 8 classes marked")).to_be_visible()
     page.wait_for_function("() => tophitMap.named().map((one) => one.text).join() === 'class 5'")
+    like = "([names, text]) => import('/page/legend.js').then(({ classesLike }) => classesLike(names, text))"
+    assert page.evaluate(like, [["Boat_Shoe", "White_Shark"], "white sh"]) == [1], "as the map writes the name"
     page.get_by_label("Class", exact=True).fill("nothing such")
     expect(page.get_by_text("no such class")).to_be_visible()
     page.get_by_role("button", name="Clear").click()

@@ -59,12 +59,25 @@ def open_map(page: Page) -> tuple[float, float]:
     return area["x"], area["y"]
 
 
+MOVED_TO_THE_CORNER = """async (hint) => {
+    const place = (await import("/page/legend.js")).hintPlace(0, 3);
+    hint.className = place.class;
+    Object.assign(hint.style, place.style);
+}"""
+HINT_INSIDE = """() => {
+    const [hint, map] = [".hint", ".map-frame"].map((one) => document.querySelector(one).getBoundingClientRect());
+    return map.left <= hint.left && hint.right <= map.right && map.top <= hint.top;
+}"""
+
+
 def test_the_map_zooms_shows_a_thumbnail_and_searches_by_a_click(page: Page) -> None:
     left, top = open_map(page)
     x, y = page.evaluate("tophitMap.place(17)")
     page.mouse.move(left + x, top + y)
     expect(page.locator(".hint span")).to_contain_text("class")
     assert page.locator(".hint img").evaluate("one => one.decode().then(() => one.naturalWidth)") > 10
+    page.locator(".hint").evaluate(MOVED_TO_THE_CORNER)
+    assert page.evaluate(HINT_INSIDE), "also of a point at the edge of the map"
     page.mouse.wheel(0, -600)
     page.wait_for_function(
         "([x, y]) => Math.hypot(...tophitMap.place(17).map((v, n) => v - [x, y][n])) < 2", arg=[x, y]
@@ -113,6 +126,7 @@ def test_a_lasso_shows_what_is_inside_and_searches_by_it(page: Page, way: str) -
     if way == "shift":
         page.keyboard.up("Shift")
     expect(page.locator(".chosen h2")).to_contain_text(f"{inside} inside")
+    expect(page.locator(".chosen h2")).to_be_in_viewport()
     expect(page.locator(".chosen .card")).to_have_count(inside)
     names = page.locator(".chosen .card").evaluate_all("all => all.map((one) => one.dataset.id)")
     page.get_by_role("button", name="More like").click()

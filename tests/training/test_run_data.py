@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import draw_picture
+from tophit.api import images_for
 from tophit.cli import app
 from tophit.data.folders import open_images
+from tophit.data.manifest import Manifest, write_manifest
 from tophit.errors import UsageError
 from tophit.recipe import read_recipe
 from tophit.search.catalogue import open_catalogue
@@ -51,6 +54,13 @@ def test_an_index_of_a_folder_knows_which_images_were_learned(run: str, pictures
     assert set(splits.values()) == {"train", "test"}
     found = split_as_in_run(run, open_images(str(pictures)))
     assert {row.path: row.split for row in found} == splits
+    shutil.copytree(pictures, tmp_path / "copied")
+    copied = split_as_in_run(run, open_images(str(tmp_path / "copied")), by_class=True)
+    assert {(row.label, row.split) for row in copied} == {(row.label, row.split) for row in found}, "its classes are"
+    rows = tuple(replace(row, split="test") for row in open_images(str(pictures)))
+    write_manifest(Manifest(rows, "all"), tmp_path / "all.csv")
+    listed = images_for(str(tmp_path / "all.csv"), run, "all")
+    assert {row.path: row.split for row in listed} == splits, "whatever the manifest says of images that were learned"
     assert {row.split for row in split_as_in_run("small", open_images(str(pictures)))} == {"test"}  # learned nothing
 
 

@@ -26,8 +26,8 @@ def calibrate(
 
     Args:
         model: A run, an embedder's folder, or the folder of an index.
-        data: Labelled images of classes that the model has not learned; default: the run's own validation and test
-            classes, or the items of the index.
+        data: Labelled images; classes that the model has learned are left out. Default: the run's own validation and
+            test classes, or the items of the index.
         unknown: The share of queries to expect whose class is not in the gallery.
         seed: Of the galleries that are drawn.
         progress: Whether to print progress.
@@ -88,16 +88,16 @@ def _data_for(model: str, data: str | None) -> "Manifest":
     """Return labelled data, split as a run split them; a model that is not a run has learned none of them."""
     from tophit.data.folders import open_data
     from tophit.training.run import recipe_of_run
-    from tophit.training.run_data import data_to_test
+    from tophit.training.run_data import data_to_test, split_as_in_run
 
     if data is None or recipe_of_run(model) is not None:
-        return data_to_test(model, data)
+        return split_as_in_run(model, data_to_test(model, data), by_class=True)
     return open_data(data, test_share=1.0, partial=True)
 
 
 def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], view: View) -> "StoredCalibration":
     from tophit.calibrating import SEVERAL
-    from tophit.search.calibrate_items import calibrate_by, calibrate_index
+    from tophit.search.calibrate_items import calibrate_by, calibrate_index, learned_labels
     from tophit.search.catalogue import open_catalogue
 
     with open_catalogue(folder) as catalogue:
@@ -111,5 +111,5 @@ def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], vi
         from tophit.data.folders import open_data
         from tophit.training.calibrate_rows import calibrate_model, unseen
 
-        part = unseen(open_data(data, test_share=1.0, partial=True))
+        part = unseen(open_data(data, test_share=1.0, partial=True), learned_labels(catalogue.index))
         return calibrate_by(folder, catalogue.index, calibrate_model(catalogue.embedder, part, **options, view=view))

@@ -171,11 +171,16 @@ def without_labels(part: "Manifest") -> str:
 
 
 def images_for(data: str, model: str, split: str) -> "Manifest":
-    """Return the images to embed, with paths for labels where a run has them; a folder is split as in the run."""
+    """Return the images to embed, with paths for labels where a run has them; what the run had is split as in the run.
+
+    Other images of a folder have the split of their class, those of a manifest the one that it says.
+    """
     from tophit.data.folders import open_images, part_of
 
     images = open_images(data)  # before torch, whose import takes long
     from tophit.training.run_data import levels_as_in_run, split_as_in_run
 
     images = levels_as_in_run(model, images)
-    return part_of(split_as_in_run(model, images) if Path(data).is_dir() else images, split)
+    if Path(data).is_dir():
+        return part_of(split_as_in_run(model, images, by_class=True), split)
+    return split_as_in_run(model, part_of(images, split))

@@ -19,7 +19,7 @@ def calibrate(
         str | None,
         typer.Option(
             "--data",
-            help="Labelled images of classes that the model has not learned; default: the run's own, or the index's.",
+            help="Labelled images, of which learned classes are left out; default: the run's own, or the index's.",
         ),
     ] = None,
     unknown: Annotated[

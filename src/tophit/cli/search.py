@@ -269,6 +269,7 @@ def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: 
     Long paths are shown below the folder that all are in, which the caption names.
     """
     from tophit.data.item_rows import deepest_folder
+    from tophit.search.chances import percent
 
     shown = [one for hit in hits for one in ((hit, *hit.others) if with_others else (hit,))]
     paths = [str(one.metadata.get("path", one.id)) for one in shown]
@@ -291,7 +292,7 @@ def hits_table(title: str, hits: Any, group_by: str | None = None, with_others: 
             path, label = Path(str(one.metadata.get("path", one.id))), one.metadata.get("label", "")
             path = str(path.relative_to(inside) if inside is not None and path.is_relative_to(inside) else path)
             rank = str(hit.rank) if one is hit else ""
-            chance = [""] if one.chance is None else [f"{one.chance:.0%}"]
+            chance = ["" if one.chance is None else percent(one.chance)]
             table.add_row(rank, f"{one.score:.4f}", *(chance if told else []), escape(str(label)), *group, escape(path))
     if inside is not None:
         table.caption, table.caption_justify = f"paths in {escape(str(inside))}", "left"
@@ -314,14 +315,16 @@ def _draw(
     titles: Sequence[str], pictures: Sequence[Path | None], found: "Sequence[Sequence[Hit]]", sheet: Path
 ) -> None:
     from tophit.images.sheet import SheetCell, contact_sheet
+    from tophit.search.chances import percent
+
+    def words(hit: "Hit") -> str:
+        chance = "" if hit.chance is None else f" · {percent(hit.chance)}"
+        return f"{hit.metadata.get('label', '')}\n{hit.score:.3f}{chance}"
 
     rows = [
         (
             SheetCell(picture or Path(hits[0].metadata["path"]), Path(title).name),
-            [
-                SheetCell(Path(hit.metadata["path"]), f"{hit.metadata.get('label', '')}\n{hit.score:.3f}")
-                for hit in hits
-            ],
+            [SheetCell(Path(hit.metadata["path"]), words(hit)) for hit in hits],
         )
         for title, picture, hits in zip(titles, pictures, found, strict=True)
         if hits

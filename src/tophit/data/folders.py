@@ -1,5 +1,6 @@
 """Manifests from folders of images, and from any data that a recipe names."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from tophit.registry import names
 
 SETS_AND_FOLDER = "such as cub200:CUB_200_2011"
 _KINDS = 6  # of files left out, that are told by name
-_OUTSIDE, _OUTSIDE_ONE = "images outside class folders", "image outside class folders"
+_OUTSIDE, _HIDDEN, _BROKEN = "image outside class folders", "hidden image", "broken link"
+_PLURALS = {_OUTSIDE: "images outside class folders", _HIDDEN: "hidden images", _BROKEN: "broken links"}
 
 
 def open_data(
@@ -127,7 +129,8 @@ def manifest_from_folder(folder: str | Path, test_share: float = 0.5, seed: int 
     names = {child.name for child in folder.iterdir() if child.is_dir()}
     left_out = Counter[str]()
     if names and names <= {"train", "validation", "test"}:
-        _loose_files(folder, left_out)
+        for child in folder.iterdir():
+            _count_loose(child, left_out)
         rows = [
             ImageRow(path, label, split)
             for split in sorted(names)
@@ -156,35 +159,51 @@ def class_images(folder: Path, left_out: Counter[str]) -> Iterator[tuple[Path, s
 
     ``left_out`` counts other files by their kind.
     """
-    _loose_files(folder, left_out)
     for child in sorted(folder.iterdir()):
-        if child.is_dir() and not child.name.startswith("."):
-            for path in image_files(child, left_out):
-                yield path, child.name
+        _count_loose(child, left_out)
+        if child.name.startswith("."):
+            left_out[_HIDDEN] += len(image_files(child, Counter()))
+        elif child.is_dir():
+            yield from ((path, child.name) for path in image_files(child, left_out))
 
 
 def image_files(folder: str | Path, left_out: Counter[str]) -> list[Path]:
-    """Return the files below a folder with an image suffix, sorted; ``left_out`` counts others by their suffix.
+    """Return the images below a folder, sorted; ``left_out`` counts other files by their kind.
 
-    Hidden files, whose names begin with a dot, are passed over.
+    Links to folders are followed. What is hidden, by a name that begins with a dot, is passed over, and counted if it
+    is an image.
     """
-    readable, found = readable_suffixes(), list[Path]()
-    for path in Path(folder).rglob("*"):
-        if path.name.startswith(".") or not path.is_file():
+    return sorted(path for path, hidden in _files(str(folder)) if _is_image(path, hidden, left_out))
+
+
+def _count_loose(path: Path, left_out: Counter[str]) -> None:
+    """Count what is beside class folders, unless it is a folder."""
+    if not path.is_dir():
+        left_out[_OUTSIDE] += _is_image(path, path.name.startswith("."), left_out)
+
+
+def _files(folder: str) -> Iterator[tuple[Path, bool]]:
+    """Yield the files below a folder, and whether they are hidden; a folder to which several links lead comes once."""
+    seen = {str(above) for above in Path(folder).resolve().parents}  # a link back would lead round and round
+    for inside, folders, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(inside)) in seen:
+            folders.clear()
             continue
-        if path.suffix.lower() in readable:
-            found.append(path)
-        else:
-            left_out[path.suffix.lower()] += 1
-    return sorted(found)
+        seen.add(real)
+        hidden = f"{os.sep}." in inside[len(folder) :]
+        yield from ((Path(inside, name), hidden or name.startswith(".")) for name in files)
 
 
-def _loose_files(folder: Path, left_out: Counter[str]) -> None:
-    """Count the files directly in a folder of class folders."""
-    readable = readable_suffixes()
-    for path in folder.iterdir():
-        if path.is_file() and not path.name.startswith("."):
-            left_out[_OUTSIDE if path.suffix.lower() in readable else path.suffix.lower()] += 1
+def _is_image(path: Path, hidden: bool, left_out: Counter[str]) -> bool:
+    """Return whether a file is an image in sight; if not, count it by its kind, but for what nobody would miss."""
+    readable = path.suffix.lower() in readable_suffixes()
+    if not path.is_file():
+        left_out[_BROKEN] += path.is_symlink() and not hidden
+    elif readable and not hidden:
+        return True
+    elif readable or not hidden:
+        left_out[_HIDDEN if hidden else path.suffix.lower()] += 1
+    return False
 
 
 def _left_out(folder: Path, left_out: Counter[str]) -> str:
@@ -193,12 +212,13 @@ def _left_out(folder: Path, left_out: Counter[str]) -> str:
     >>> _left_out(Path("photos"), Counter({".txt": 3, "": 1}))
     'Left out of photos: 3 .txt, 1 without an ending.'
     """
+    left_out = +left_out  # without what was counted zero times
     if not left_out:
         return ""
     told: list[str] = []
     for kind, count in left_out.most_common(_KINDS):
         needed = needed_for(kind)
-        name = _OUTSIDE_ONE if kind == _OUTSIDE and count == 1 else kind or "without an ending"
+        name = (kind if count == 1 else _PLURALS.get(kind, kind)) or "without an ending"
         told.append(f"{count:,} {name}" + (f" (install {needed})" if needed else ""))
     rest = sum(left_out.values()) - sum(count for _, count in left_out.most_common(_KINDS))
     return f"Left out of {folder}: {', '.join(told)}{f', {rest:,} of other kinds' if rest else ''}."

@@ -63,6 +63,11 @@ def calibrate_index(
     return stored, [*said, *stored.sentences(labelled=bool(labels))]
 
 
+def learned_labels(index: Index) -> set[str]:
+    """Return the labels of items that the model was trained on."""
+    return {str(item.metadata.get("label")) for item in index.items() if item.metadata.get("split") == "train"}
+
+
 def _asking(labels: list[str], learned: list[bool]) -> np.ndarray:
     """Return the rows whose class the model has not learned."""
     seen = {label for label, known in zip(labels, learned, strict=True) if known}

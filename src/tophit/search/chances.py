@@ -14,9 +14,18 @@ from tophit.evaluation.calibration_features import DEPTH
 from tophit.search.backend import Hit
 from tophit.search.index import Index
 
-NOTHING = "Nothing here is like this."
 CHANCE_DIGITS = 4
 """Digits after the point of chances in answers."""
+_DOUBT = 0.5  # a best result that is likelier right than wrong is like the query, only not as surely as was asked for
+
+
+def percent(chance: float) -> str:
+    """Write a chance for people, who take 0% for never and 100% for always.
+
+    >>> percent(0.002), percent(0.64), percent(0.998)
+    ('<1%', '64%', '>99%')
+    """
+    return "<1%" if chance < 0.01 else ">99%" if chance > 0.99 else f"{chance:.0%}"
 
 
 def at_least(chances: float | NDArray[np.float64], least: float) -> np.ndarray:
@@ -27,12 +36,12 @@ def at_least(chances: float | NDArray[np.float64], least: float) -> np.ndarray:
 def less_than(chance: float, least: float) -> str:
     """Say that a chance is too low, with digits that tell it from the least one.
 
-    >>> less_than(0.07, 0.5), less_than(0.496, 0.5)
-    ('7%, less than 50%', '49.6%, less than 50.0%')
+    >>> less_than(0.07, 0.5), less_than(0.496, 0.5), less_than(0.002, 0.5)
+    ('7%, less than 50%', '49.6%, less than 50.0%', '<1%, less than 50%')
     """
     told = ((f"{chance:.{digits}%}", f"{least:.{digits}%}") for digits in range(16))
     few, many = next((pair for pair in told if pair[0] != pair[1]), (f"{chance:g}", f"{least:g}"))
-    return f"{few}, less than {many}"
+    return f"{percent(chance) if chance < 0.01 <= least else few}, less than {many}"
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,9 @@ class LeastChance:
         if best is None or best.chance is None:
             return Nothing("There is nothing to find: no item meets the filter.")
         least = max(value for value in (self.min_chance, self.precision) if value is not None)
+        what = "Nothing here is like this" if best.chance < _DOUBT else "Nothing here is likely enough"
         words = f"the likeliest result is right with a chance of {less_than(best.chance, least)}"
-        return Nothing(f"{NOTHING[:-1]}: {words}.", best.score, best.chance)
+        return Nothing(f"{what}: {words}.", best.score, best.chance)
 
 
 ANY_CHANCE = LeastChance()

@@ -11,7 +11,7 @@ from tophit.errors import UsageError
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.evaluation.calibration_features import VOTERS
 from tophit.search.backend import Hit
-from tophit.search.chances import CHANCE_DIGITS, at_least, depth_of, label_of, less_than, likely_of
+from tophit.search.chances import CHANCE_DIGITS, at_least, depth_of, label_of, less_than, likely_of, percent
 from tophit.search.index import Index
 from tophit.search.query import Resolved, Where, search_vectors
 
@@ -41,7 +41,7 @@ class Name:
     def sentence(self) -> str:
         """Say it in one line."""
         if self.label is not None:
-            return f"{self.label}, chance {self.chance:.0%}"
+            return f"{self.label}, chance {percent(self.chance)}"
         if self.guess is None:
             return "unknown: no labelled item is near"
         return f"unknown: the best guess, {self.guess}, has a chance of {less_than(self.chance, self.cut_off)}"

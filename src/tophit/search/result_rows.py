@@ -50,8 +50,9 @@ def _answer(hits: Sequence[Hit], with_others: bool) -> dict[str, Any]:
 
 
 def _plain(hit: Hit) -> dict[str, Any]:
-    told = {} if hit.chance is None else {"chance": hit.chance}
-    return {"score": hit.score, **told, "id": hit.id} | {_column(name): each for name, each in hit.metadata.items()}
+    told = {} if hit.chance is None else {"chance": round(hit.chance, CHANCE_DIGITS)}
+    own = {"score": round(hit.score, 6), **told, "id": hit.id}
+    return own | {_column(name): each for name, each in hit.metadata.items()}
 
 
 def _rows(hits: Sequence[Hit], with_others: bool) -> Iterator[dict[str, Any]]:

@@ -99,7 +99,6 @@ def survey(items: Iterable[Item], count: int, uploads: Path) -> Survey:
     fields: dict[str, FieldFacts] = {}
     sample: list[str] = []
     folders: set[str] = set()
-    step = max(1, count // _SAMPLE)
     number = 0
     for number, item in enumerate(items, 1):
         several = [(LABELS, label) for label in listed_labels(item.metadata)]
@@ -111,7 +110,7 @@ def survey(items: Iterable[Item], count: int, uploads: Path) -> Survey:
         path = item.metadata.get("path")
         if isinstance(path, str) and os.path.isabs(path) and (folder := os.path.dirname(path)) != str(uploads):
             folders.add(folder)
-        if (number - 1) % step == step // 2 and len(sample) < _SAMPLE:
+        if number * _SAMPLE // max(count, _SAMPLE) > len(sample):  # at equal steps from first to last
             sample.append(item.id)
     root = deepest_folder(folders)
     return Survey(number, dict(sorted(fields.items())), None if root is None else Path(root), sample)

@@ -36,8 +36,11 @@ def data_to_test(model: str, data: str | None) -> Manifest:
     return split_as_in_run(model, whole)
 
 
-def split_as_in_run(model: str, manifest: Manifest) -> Manifest:
-    """Return rows with the split that a run gave them; rows that the run did not have stay as they are."""
+def split_as_in_run(model: str, manifest: Manifest, by_class: bool = False) -> Manifest:
+    """Return rows with the split that a run gave them; rows that the run did not have stay as they are.
+
+    With ``by_class`` those have the split of their class, so that new images of a learned class count as learned.
+    """
     recipe = recipe_of_run(model)
     if recipe is None:
         return manifest
@@ -46,8 +49,12 @@ def split_as_in_run(model: str, manifest: Manifest) -> Manifest:
     except (TophitError, OSError):  # its data are gone, so nothing can be said
         return manifest
     splits = {item_id(row): row.split for row in own}
-    rows = tuple(replace(row, split=splits.get(item_id(row), row.split)) for row in manifest)
-    return replace(manifest, rows=rows)
+    classes = {row.label: row.split for row in sorted(own, key=lambda row: row.split == "train")} if by_class else {}
+    found = (splits.get(item_id(row), classes.get(row.label, row.split)) for row in manifest)
+    rows = (
+        row if row.split == split else replace(row, split=split) for row, split in zip(manifest, found, strict=True)
+    )
+    return replace(manifest, rows=tuple(rows))
 
 
 def levels_as_in_run(model: str, manifest: Manifest) -> Manifest:

@@ -19,7 +19,7 @@ function Before({ side }) {
   const found = before(side);
   const more = side.first == null || side.first > side.items.length + 1;
   return html`<p class="story-line">${side.first == null ? "The gallery has no right answer; the first results are" : html`The first right answer is at rank <b>${count(side.first)}</b>, after`}
-    ${" "}${found.map(([label, times], place) => html`${place ? ", " : ""}<b>${times}</b> × ${label}`)}${more ? ` among the first ${side.items.length}` : ""}.</p>`;
+    ${" "}${found.map(([label, times], place) => html`${place ? ", " : ""}<b>${times}</b> × ${breakable(label)}`)}${more ? ` among the first ${side.items.length}` : ""}.</p>`;
 }
 
 /** The rank of an image if it is known: among the first results, or as the first right one. */

@@ -1,5 +1,5 @@
 // Galleries of queries, the most confused classes, and the queries that got better and worse.
-import { html } from "./html.js";
+import { html, breakable } from "./html.js";
 import { useState } from "preact/hooks";
 import { content, count, labelOf, manyOf, nameOf, percent, plural, points } from "./data.js";
 import { GalleryRow, MarkLegend, openQuery, Picture, Plain } from "./cells.js";
@@ -40,13 +40,13 @@ export function Pairs() {
   const [at, setAt] = useState(0);
   const { title, pairs } = confused[at];
   const [most] = confused[0].pairs;
-  return html`<${Part} id="confused" title="Confused ${manyOf(confused[0].title)}" brief=${most ? `most often ${most.classes[0].label} and ${most.classes[1].label}, ${most.counts[0] + most.counts[1]} times` : "none"}>
+  return html`<${Part} id="confused" title="Confused ${manyOf(confused[0].title)}" brief=${most ? `most often ${most.classes[0].label} and ${most.classes[1].label}, ${plural(most.counts[0] + most.counts[1], "time")}` : "none"}>
     <${FirstResults} />
     ${confused.length > 1 && html`<div class="controls"><label>Level <select value=${at} onChange=${(event) => setAt(Number(event.target.value))}>
       ${confused.map((one, place) => html`<option key=${place} value=${place}>${one.title}</option>`)}</select></label></div>`}
     <p class="lead">${pairs.length ? `Pairs of ${manyOf(title)} whose queries most often have an image of the other as the nearest result. Confused images come first.` : `No query has an image of another ${title} as its nearest result.`}</p>
     <ul class="pairs">${pairs.map(({ classes: [one, two], counts }) => html`<li class="pair" key=${`${one.label} ${two.label}`}>
-      <p class="pair-facts"><b>${counts[0]}</b> × ${one.label} → ${two.label}${counts[1] ? html` · <b>${counts[1]}</b> × ${two.label} → ${one.label}` : ""}</p>
+      <p class="pair-facts">${counts.map((times, at) => times > 0 && html`${at ? " · " : ""}<b>${times}</b> × ${breakable([one, two][at].label)} → ${breakable([two, one][at].label)}`)}</p>
       <div class="sides">${[one, two].map((side) => html`<div key=${side.label}><h3 title=${side.label}>${side.label}</h3>
         <ul class="cells small-cells">${side.items.map((number) => html`<${Plain} key=${number} number=${number} />`)}</ul></div>`)}</div>
     </li>`)}</ul>

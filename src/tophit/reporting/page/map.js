@@ -6,7 +6,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { bytes, content, count, labelOf, manyOf, plural } from "./data.js";
 import { Picture } from "./cells.js";
 import { chooseColoured, classesOf, slotsOf } from "./colours.js";
-import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
+import { classesLike, ClassSearch, hintPlace, Legend, useDarkMode } from "./legend.js";
 import { Part } from "./part.js";
 import { createScatter } from "./scatter.js";
 
@@ -26,7 +26,7 @@ const pointed = signal(null);
 function Hint() {
   if (!pointed.value) return null;
   const { row, x, y } = pointed.value;
-  return html`<div class="hint" style=${{ transform: `translate(${x}px, ${y}px) translate(-50%, calc(-100% - 14px))` }}><${Picture} number=${shown[row]} alt="" /><span>${labelOf(shown[row])}</span></div>`;
+  return html`<div ...${hintPlace(x, y)}><${Picture} number=${shown[row]} alt="" /><span>${labelOf(shown[row])}</span></div>`;
 }
 
 export function EmbeddingMap() {

@@ -19,9 +19,9 @@ function Measured({ planted }) {
 function Problem({ one }) {
   return html`<li class="problem">
     <ul class="cells small-cells">${one.images.map((image) => html`<li class="cell plain" key=${image.picture} title=${nameOf(image.picture)}>
-      <div class="frame"><${Picture} number=${image.picture} alt=${image.label} /></div><div class="under name"><b>${image.label}</b></div><div class="under name">${image.split}</div></li>`)}</ul>
+      <div class="frame"><${Picture} number=${image.picture} alt=${image.label} /></div><div class="under name"><b>${breakable(image.label)}</b></div><div class="under name">${image.split}</div></li>`)}</ul>
     ${one.precision != null && html`<p class="small precision ${one.precision >= LIKELY ? "likely" : ""}" title="the part of suspects at least as clear as this one that were wrong when measured"><b>${percent(one.precision, 0)}</b> of suspects this clear were wrong when measured</p>`}
-    <p class="small">${one.reason}.</p><p class="small muted">${one.advice}.</p><p class="muted path">${one.images.map((image, side) => [side ? " · " : "", breakable(image.file)])}</p></li>`;
+    <p class="small">${breakable(one.reason)}.</p><p class="small muted">${breakable(one.advice)}.</p><p class="muted path">${one.images.map((image, side) => [side ? " · " : "", breakable(image.file)])}</p></li>`;
 }
 
 /** The problems of a kind: those that are likely wrong, and the others folded. */
@@ -41,7 +41,7 @@ export function Problems() {
   if (!problems) return null;
   const { found, planted, kinds, file } = problems;
   const measured = kinds.some((kind) => kind.shown.some((one) => one.precision != null));
-  const brief = found ? `${plural(found, "suspect")}${planted && measured ? `; ${percent(planted.precision, 0)} of the first are wrong, as measured with planted errors` : ""}` : "none found";
+  const brief = found ? `${plural(found, "suspect")}${planted && measured ? `; in a test with planted errors, ${percent(planted.precision, 0)} of the first suspects were wrong` : ""}` : "none found";
   return html`<${Part} id="labels" title="Label problems" brief=${brief}>
     <p class="lead">${found ? html`${plural(found, "possible problem")} to check, the clearest first; all are in <code>${file}</code>.` : "No wrong labels or duplicates were found."}</p>
     ${kinds.some((kind) => kind.name === NEARER) && html`<${Measured} planted=${planted} />`}

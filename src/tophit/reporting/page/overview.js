@@ -44,7 +44,7 @@ function Sample() {
       const marks = query.sides[0].marks.slice(0, shown);
       const [right, near] = ["right", "near"].map((one) => marks.filter((mark) => mark === one).length);
       const most = Math.min(shown, query.sides[0].relevant); // a small class has fewer to find than are shown
-      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${most} found${near ? `, ${near} near` : ""}`} />`;
+      return html`<${GalleryRow} key=${place} query=${query} place=${place} facts=${`${right} of ${most}${near ? `, ${near} near` : ""} in top ${shown}`} />`;
     })}</ul></div>`;
 }
 
@@ -100,7 +100,7 @@ const Figures = ({ drawings }) => html`<div class="drawings">${drawings.map((one
 export function Drawings() {
   const { drawings } = content;
   if (!drawings?.length) return null;
-  return html`<${Part} id="curves" title="Curves" brief=${drawings.map((one) => one.title.toLowerCase()).join(", ")}>
+  return html`<${Part} id="curves" title="Curves" brief=${drawings.map(({ title }) => (/^[A-Z]{2}/.test(title) ? title : title[0].toLowerCase() + title.slice(1))).join(", ")}>
     <${Figures} drawings=${drawings} />
   <//>`;
 }

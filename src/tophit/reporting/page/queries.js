@@ -34,7 +34,7 @@ function Row({ place, current }) {
   return html`<li><button class="query-row" data-place=${place} aria-current=${current ? "true" : null} tabindex=${current ? 0 : -1} onClick=${() => (opened.value = place)}>
     <${Picture} number=${query.picture} lazy=${true} />
     <span class="what"><span class="name">${breakable(labelOf(query.picture))}</span>
-      <span class="muted name">${side.wrong ? html`<span aria-label="found">→</span> ${side.wrong}` : "all right"}</span></span>
+      <span class="muted name">${side.wrong ? html`<span aria-label="found">→</span> ${breakable(side.wrong)}` : "all right"}</span></span>
     <span class="values"><b>${percent(side.precision)}</b><span class="muted">first at ${side.first == null ? "–" : count(side.first)}</span></span>
     ${two && html`<span class="badge ${change(query) > 0 ? "up" : change(query) < 0 ? "down" : ""}">${points(change(query))}</span>`}
   </button></li>`;

@@ -12,7 +12,7 @@ import { Download } from "./download.js";
 import { Filters } from "./filters.js";
 import { Grid } from "./grid.js";
 import { Picture } from "./picture.js";
-import { Doubt, LeastChance, Nothing } from "./chances.js";
+import { Doubt, LeastChance, Nothing, percent } from "./chances.js";
 import { GroupBy } from "./groups.js";
 import { EmbeddingMap } from "./map.js";
 import * as state from "./state.js";
@@ -60,7 +60,7 @@ function Query() {
         : (source || busy.value) && html`<${Crop} source=${source} box=${box}
             name=${uploads.length ? "Your picture" : (shown?.label ?? id)} onBox=${(made) => change({ box: made })} />`}
       <div class="asked-text">
-        <p class="asked-name" title=${id || "Your picture"}>${uploads.length ? "Your picture" : html`<b>${breakable(shown?.label ?? "")}</b> <span class="muted">${breakable(id)}</span>`}</p>
+        <p class="asked-name" title=${id || "Your picture"}>${uploads.length ? "Your picture" : html`${shown?.label && html`<b>${breakable(shown.label)}</b><br />`}<span class="muted">${breakable(id)}</span>`}</p>
         <p class="muted small">${box ? html`Searching by the box. <button class="link" onClick=${() => change({ box: null })}>Use the whole picture</button>`
           : uploads.length > 1 ? "All pictures together are one query." : source ? "Draw a box on the picture to search by a part of it." : ""}</p>
         <p class="asked-actions">${shown?.id && html`<button class="link" onClick=${() => openDetails([shown], shown)}>Details</button>`}
@@ -100,6 +100,15 @@ function Query() {
 /** What words add to the heading. */
 const told = ({ text, id, uploads }) => (text ? ` to ${id || uploads.length ? "the picture and " : ""}“${text}”` : "");
 
+/** What was found, in a line. */
+function heading(found) {
+  if (found.second) return "Two models, one query";
+  const { results, stopped_at } = found.queries[0];
+  const { group, least } = search.value;
+  const nearest = stopped_at !== undefined ? `The nearest ${results.length} by ${group}` : `${results.length} nearest${told(search.value)}`;
+  return state.tellsChances(search.value) && least ? `${nearest}, ${percent(least)} likely or more` : nearest;
+}
+
 function Found() {
   const found = answer.value;
   if (!hasQuery(search.value)) {
@@ -116,7 +125,7 @@ function Found() {
   const early = found.queries?.[0].stopped_at;
   if (found.queries?.[0].reason) return html`<div class="found ${busy.value ? "busy" : ""}"><${Nothing} found=${found.queries[0]} /></div>`;
   return html`<div class="found ${busy.value ? "busy" : ""}">
-    <div class="found-head"><h1>${found.second ? "Two models, one query" : early !== undefined ? `The nearest ${results.length} by ${search.value.group}` : `${results.length} nearest${told(search.value)}`}</h1>
+    <div class="found-head"><h1>${heading(found)}</h1>
       <p class="muted small" id="times">${times.join(" · ")}</p><${Download} results=${results} /></div>
     ${early && html`<p class="muted small">Only the nearest ${early.toLocaleString("en")} pictures were looked at; there may be more farther away.</p>`}
     ${found.second ? html`<${Comparison} found=${found} />`

@@ -30,7 +30,7 @@ export function Nothing({ found }) {
     percent(found.best_chance ?? 0) === percent(least) ? `${(100 * one).toFixed(2)}%` : percent(one)); // never 50%, less than 50%
   return html`<section class="nothing" aria-label="No result">
     <svg viewBox="0 0 48 48" width="56" height="56" aria-hidden="true"><circle cx="20" cy="20" r="13" /><path d="M30 30 L43 43 M14 20 H26" /></svg>
-    <h1>Nothing here is like this</h1>
+    <h1>${found.best_chance >= DOUBT ? "Nothing here is likely enough" : "Nothing here is like this"}</h1>
     <p>${found.best_chance == null ? found.reason : html`The best of all results is right with a chance of <b>${best}</b>${" "}
       (score ${found.best_score.toFixed(2)}), less than the ${wanted} you asked for.`}</p>
     ${found.best_chance != null && html`<p><button class="primary" onClick=${() => change({ least: 0 })}>Show the nearest anyway</button></p>`}

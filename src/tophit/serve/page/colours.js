@@ -1,6 +1,6 @@
 // Which classes of a map have a colour, and which. People tell about a dozen colours apart: the other classes are grey.
 
-const COLOURS = ["#4269d0", "#e08a00", "#e5484d", "#2f9e6e", "#a463f2", "#9c6b4e", "#0e95b5", "#d6409f", "#7c9a0c", "#6e86c4", "#f0736a", "#b59b00"];
+const COLOURS = ["#4269d0", "#e08a00", "#e5484d", "#2f9e6e", "#a463f2", "#9c6b4e", "#0e95b5", "#d6409f", "#7c9a0c", "#506030", "#d090a0", "#904050"];
 const GREY = { light: "#b4b6bd", dark: "#5c5f6a" };
 export const MOST_COLOURED = COLOURS.length;
 export const NO_COLOUR = -1;

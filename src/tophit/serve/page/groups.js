@@ -1,6 +1,6 @@
 // Groups: one card for each product, and the others of a product in a strip below its row, when somebody asks.
 import { useEffect, useState } from "preact/hooks";
-import { html } from "./html.js";
+import { breakable, html } from "./html.js";
 import { openDetails } from "./details.js";
 import { Picture } from "./picture.js";
 import { about, change, fail, othersOf, search } from "./state.js";
@@ -25,7 +25,7 @@ export function Others({ item }) {
     othersOf(item).then(setOthers, fail);
   }, [item.id]);
   return html`<li class="others" aria-label="Others of ${value}">
-    <h3>${others ? `${others.length} more of ${search.value.group} ${value}` : "Searching …"}</h3>
+    <h3>${others ? html`${others.length} more of ${search.value.group} ${breakable(value)}` : "Searching …"}</h3>
     <ul>${(others ?? []).map((one) => html`<li key=${one.id}>
       <button class="open" aria-label="Details of ${one.label ?? one.id}, score ${one.score.toFixed(2)}" title="${one.id}\n${one.score.toFixed(3)}"
         onClick=${() => openDetails(others, one, true)}><${Picture} item=${one} size=${160} /></button></li>`)}</ul>

@@ -4,5 +4,5 @@ import htm from "htm";
 
 export const html = htm.bind(h);
 
-/** A name that breaks after its separators and not inside a word. */
-export const breakable = (name) => String(name).split(/(?<=[/_.-])/).map((part, place) => (place ? [html`<wbr />`, part] : part));
+/** A name that breaks after its separators and not inside a word or number. */
+export const breakable = (name) => String(name).split(/(?<=[/_-])|(?<=\.)(?!\d)/).map((part, place) => (place ? [html`<wbr />`, part] : part));

@@ -1,6 +1,6 @@
 // What a lasso holds: its classes, the largest first, and its items from the middle outwards, page by page.
 import { html } from "./html.js";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Grid } from "./grid.js";
 import { change, fail } from "./state.js";
 
@@ -35,9 +35,11 @@ export function Lassoed({ rows, labels, names, load, onClear }) {
   const [label, setLabel] = useState(null);
   const [most, setMost] = useState(PAGE);
   const [items, setItems] = useState([]);
+  const heading = useRef(null);
   const classes = countClasses(rows, labels);
   const wanted = label === null ? rows : rows.filter((row) => labels[row] === label);
   const shown = wanted.slice(0, most);
+  useEffect(() => heading.current.scrollIntoView({ block: "start" }), []); // as far as its margin: part of the map stays
   useEffect(() => {
     let left = false;
     load(shown).then((found) => left || setItems(found), fail);
@@ -50,7 +52,7 @@ export function Lassoed({ rows, labels, names, load, onClear }) {
   };
   const together = () => change({ view: "search", id: "", uploads: [], box: null, like: items.slice(0, MOST_TOGETHER).map((item) => item.id), unlike: [] });
   return html`<div class="chosen">
-    <h2>${rows.length.toLocaleString("en")} inside, of ${classes.length.toLocaleString("en")} ${classes.length === 1 ? "class" : "classes"}
+    <h2 ref=${heading}>${rows.length.toLocaleString("en")} inside, of ${classes.length.toLocaleString("en")} ${classes.length === 1 ? "class" : "classes"}
       <button class="plain" onClick=${together}>More like ${wanted.length > MOST_TOGETHER ? `the first ${MOST_TOGETHER}` : "these"}</button>
       <button class="plain" onClick=${onClear}>Clear</button></h2>
     ${classes.length > 1 && html`<ul class="chips" aria-label="Classes inside">${classes.slice(0, MOST_CLASSES).map(([number, count]) => html`<li key=${number}>

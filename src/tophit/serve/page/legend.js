@@ -1,10 +1,11 @@
-// Beside a map: a search for classes by name, and the classes that have a colour. The report uses this too.
+// Beside a map: a search for classes by name, the classes that have a colour, the hint of a point. The report uses this too.
 import { html } from "./html.js";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { colourOf, NO_COLOUR } from "./colours.js";
 
 const MOST_LISTED = 24;
 const MOST_OFFERED = 1000;
+const HINT = { high: 210, half: 80 }; // pixels: its picture and a name of three lines
 
 /**
  * The numbers of the classes whose names contain a text, an exact name alone; none for an empty text.
@@ -12,10 +13,11 @@ const MOST_OFFERED = 1000;
  * @param {string} text
  */
 export function classesLike(names, text) {
-  const wanted = text.trim().toLowerCase();
+  const plain = (words) => words.toLowerCase().replaceAll("_", " "); // as the map writes names
+  const wanted = plain(text.trim());
   if (!wanted) return [];
   const exact = names.findIndex((name) => name === text);
-  return exact >= 0 ? [exact] : names.flatMap((name, number) => (name.toLowerCase().includes(wanted) ? [number] : []));
+  return exact >= 0 ? [exact] : names.flatMap((name, number) => (plain(name).includes(wanted) ? [number] : []));
 }
 
 /** @param {{names: string[], text: string, onText: (text: string) => void, what?: string}} props  `what` the names are: classes, or a level above them */
@@ -43,6 +45,12 @@ export function Legend({ names, classes, marked, slots, text, dark, onText, many
     ${grey > 0 && html`<li class="muted small"><span class="swatch" style=${{ background: colourOf(NO_COLOUR, dark) }}></span> ${grey.toLocaleString("en")} other ${many}; search for one to colour it</li>`}
   </ul>`;
 }
+
+/** Where the hint of a point goes: above it, or below where the map ends above; never across a side. */
+export const hintPlace = (x, y) => ({
+  class: `hint ${y < HINT.high ? "below" : ""}`,
+  style: { left: `clamp(${HINT.half}px, ${x}px, calc(100% - ${HINT.half}px))`, top: `${y}px` },
+});
 
 /** Whether the page is dark, which may change while it is open. */
 export function useDarkMode() {

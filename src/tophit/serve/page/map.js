@@ -3,7 +3,7 @@ import { html } from "./html.js";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, getBinary, getWhenReady, picture } from "./api.js";
 import { chooseColoured, classesOf, MOST_COLOURED, slotsOf } from "./colours.js";
-import { classesLike, ClassSearch, Legend, useDarkMode } from "./legend.js";
+import { classesLike, ClassSearch, hintPlace, Legend, useDarkMode } from "./legend.js";
 import { Lassoed, nearestFirst } from "./lassoed.js";
 import { levelsOf } from "./facets.js";
 import { createScatter } from "./scatter.js";
@@ -95,10 +95,10 @@ export function EmbeddingMap() {
   }, [shown]);
   useEffect(() => scatter.current?.paint(slots), [shown, slots]);
   useEffect(() => {
-    const of = new Set(marked);
+    const of = new Set(marked.length ? marked : rows.map((row) => shown.numbers[row]));
     const inside = marked.length ? [...shown.numbers.keys()].filter((row) => of.has(shown.numbers[row])) : rows;
     scatter.current?.select(inside);
-    scatter.current?.name(marked.length ? of : null);
+    scatter.current?.name(of.size ? of : null);
   }, [shown, marked, rows]);
 
   const toggle = () => {
@@ -129,7 +129,7 @@ export function EmbeddingMap() {
         <button aria-label="Lasso" aria-pressed=${lasso} title="Draw around points (or hold Shift)" onClick=${toggle}>◌ Lasso</button>
       </div>
       ${facts && html`<p class="map-facts">${facts.count.toLocaleString("en")} of ${(about.value?.items ?? facts.count).toLocaleString("en")} items · ${facts.labelNames.length} classes · ${facts.method}</p>`}
-      ${hint && html`<div class="hint" style=${{ left: `${hint.x}px`, top: `${hint.y}px` }}>
+      ${hint && html`<div ...${hintPlace(hint.x, hint.y)}>
         ${picture(hint.item, 160) && html`<img src=${picture(hint.item, 160)} alt="" />`}<span>${hint.item.label ?? hint.item.id}</span></div>`}
     </div>
     ${shown && html`<${Legend} names=${shown.names} classes=${shown.classes} marked=${marked} slots=${slots} text=${text} dark=${dark} onText=${mark} many=${many} />`}

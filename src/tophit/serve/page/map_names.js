@@ -1,10 +1,10 @@
-// The names of classes on a map, each at the middle of its class, as many as fit without touching each other.
+// The names of classes on a map, each by the middle of its class, as many as fit without touching each other.
 
 const FONT = "600 12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 const HIGH = 15;
 const APART = { x: 12, y: 9 }; // pixels between two names
 const MOST_LETTERS = 26;
-const ASIDE = [0, -HIGH - APART.y, HIGH + APART.y]; // where a name may go if its place is taken: above, below
+const ASIDE = [-HIGH - 3, HIGH + 3, 0]; // above the middle of its class, or below, or on it: points are not hidden if there is room
 
 const short = (name) => (name.length > MOST_LETTERS ? `${name.slice(0, MOST_LETTERS - 1).trimEnd()}…` : name);
 const touch = (a, b) => Math.abs(a.x - b.x) < (a.width + b.width) / 2 + APART.x && Math.abs(a.y - b.y) < HIGH + APART.y;
@@ -27,7 +27,7 @@ export function placeNames(context, classes, names, toScreen, size) {
     const width = context.measureText(text).width;
     const inside = Math.max(width / 2 + 4, Math.min(size.width - width / 2 - 4, x));
     const tries = ASIDE.map((shift) => ({ label, text, width, x: inside, y: y + shift }));
-    const free = tries.find((one) => !placed.some((other) => touch(one, other)));
+    const free = tries.find((one) => one.y > HIGH / 2 && one.y < size.height - HIGH / 2 && !placed.some((other) => touch(one, other)));
     if (free) placed.push(free);
   }
   return placed;

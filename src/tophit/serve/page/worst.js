@@ -24,7 +24,7 @@ export function Worst() {
     <div class="facts-row">
       ${["recall@1", "precision@5", "mAP", "MAP@R"].filter((name) => name in found.metrics).map((name) => html`<div class="fact">
         <b>${percent(found.metrics[name])}</b><span>${name}</span></div>`)}
-      <div class="fact"><b>${found.tried.toLocaleString("en")}</b><span>queries${found.unseen ? " of classes that were not learned" : ""}, each against all items</span></div>
+      <div class="fact wide"><b>${found.tried.toLocaleString("en")}</b><span>queries${found.unseen ? " of classes that were not learned" : ""}, each against all items</span></div>
     </div>
     <div class="two-columns">
       <ol class="worst-list" aria-label="Queries, worst first">
