@@ -247,6 +247,20 @@ def test_pictures_in_memory_and_trained_networks_leave_the_cache_alone(
     assert not (tmp_path / "cache" / "features").exists()
 
 
+def test_a_backbone_that_learns_between_two_calls_of_encode_leaves_the_cache_alone(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path
+) -> None:
+    found = []
+    for _ in range(3):
+        found.append(embedder.encode([row.path for row in rows]))
+        with torch.no_grad():
+            for weights in embedder.backbone.parameters():
+                weights.mul_(1.5)
+    assert not np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[1], found[2])
+    assert len(list((tmp_path / "cache" / "features").iterdir())) == 1
+
+
 def test_encode_needs_no_cache_that_it_can_write_to(
     embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ class Embedder(nn.Module):
         self.trained: Trained = trained
         self.folder: Path | None = None  # where it was loaded from
         self.find_text: Callable[[], TextTower] | None = None  # where the text tower comes from, once it is needed
+        self._weights_seen: int | None = None  # of the backbone's weights, when encode was last called
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # twice as fast as the default on CPUs
 
     @property
@@ -149,7 +150,8 @@ class Embedder(nn.Module):
         if wrong is not None:
             raise TypeError(f"an image must be a path, a Pillow image or an array, not {type(wrong).__name__}")
         pictures = [_Picture(each) for each in items]
-        if runtime is None and len(items) >= WORTH_LOADING:
+        learns = self._is_learning()
+        if runtime is None and len(items) >= WORTH_LOADING and not learns:
             blocks = [range(i, min(i + batch_size, len(items))) for i in range(0, len(items), batch_size)]
             runtime = runtime_at_hand(self, len(items))
             found = features_by_block(runtime, self, pictures, blocks, batch_size, progress=progress)
@@ -162,6 +164,12 @@ class Embedder(nn.Module):
                 raise BadImage(next(iter(batch.bad.values())))
             vectors.append(self.embed_arrays(batch.values))
         return np.concatenate(vectors)
+
+    def _is_learning(self) -> bool:
+        """Return whether the backbone changed since the last call: nobody would ask for its present features again."""
+        weights = [each for each in self.backbone.parameters() if not each.is_inference()]  # which has no version
+        before, self._weights_seen = self._weights_seen, sum(each._version for each in weights)
+        return before is not None and before != self._weights_seen
 
     def encode_text(self, texts: str | Sequence[str]) -> np.ndarray:
         """Return unit vectors (N, dim), float32, of texts, in the space of the images.
