@@ -25,6 +25,7 @@ from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import Calibration
 from tophit.models import build_embedder
+from tophit.models.learned import LearnedClasses
 from tophit.search.backend import Hit
 from tophit.search.catalogue import Catalogue, build_catalogue, open_catalogue
 from tophit.search.chances import Hits, LeastChance
@@ -336,6 +337,25 @@ def test_classes_that_the_model_learned_do_not_calibrate(drawn: Path, tmp_path: 
     by_others = package.calibrate(tmp_path / "index", tmp_path / "labelled")
     assert by_others.calibration.classes == 12, "other photos of learned classes do not calibrate either"
     assert repr(by_others).startswith("Chances are calibrated on 12 classes")
+
+
+def test_a_model_remembers_which_classes_it_learned(drawn: Path, tmp_path: Path) -> None:
+    """Also where nothing says which images it was trained on: in other folders, and in an index that changes models."""
+    for name, learned in (("first", 12), ("second", 6)):
+        embedder = package.load(saved_model(tmp_path / name, seed=learned))
+        embedder.learned = LearnedClasses.of(f"kind {kind}" for kind in range(learned))
+        embedder.save(tmp_path / name)
+    assert "kind 3" not in (tmp_path / "first" / "learned.json").read_text(), "a model gives no names away"
+    with made(tmp_path / "index", rows_of(drawn), tmp_path / "first") as catalogue:
+        assert catalogue.calibration is not None
+        assert catalogue.calibration.calibration.classes == KINDS - 12
+    shutil.copytree(drawn, tmp_path / "labelled", ignore=shutil.ignore_patterns("noise.png"))
+    for asked in (tmp_path / "index", tmp_path / "first"):
+        assert package.calibrate(asked, tmp_path / "labelled").calibration.classes == KINDS - 12
+    version = reembed(tmp_path / "index", package.load(tmp_path / "second")).version
+    with open_catalogue(tmp_path / "index", version=version) as catalogue:
+        assert catalogue.calibration is not None
+        assert catalogue.calibration.calibration.classes == KINDS - 6
 
 
 def test_calibrate_with_other_data(index: Path, drawn: Path, tmp_path: Path, tophit: Run) -> None:

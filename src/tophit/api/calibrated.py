@@ -50,11 +50,11 @@ def calibrate(
     if not Path(model).exists() and not is_backbone(str(model)):
         raise UsageError(f"There is no run, embedder or index in '{model}'.")
     check_model(model)
-    part = unseen(_data_for(str(model), None if data is None else str(data)))
+    images = _data_for(str(model), None if data is None else str(data))
     embedder = load(model)
     if embedder.folder is None:
         raise UsageError(f"'{model}' is no folder that could keep a calibration; name a run, an embedder or an index.")
-    made = calibrate_model(embedder, part, **options, view=view_of(progress))
+    made = calibrate_model(embedder, unseen(images, embedder.learned), **options, view=view_of(progress))
     made.save(embedder.folder)
     return made
 
@@ -85,13 +85,13 @@ def name(
 
 
 def _data_for(model: str, data: str | None) -> "Manifest":
-    """Return labelled data, split as a run split them; a model that is not a run has learned none of them."""
+    """Return labelled data, split as a run split them; those of a model that is not a run are all for testing."""
     from tophit.data.folders import open_data
     from tophit.training.run import recipe_of_run
-    from tophit.training.run_data import data_to_test, split_as_in_run
+    from tophit.training.run_data import data_to_test
 
     if data is None or recipe_of_run(model) is not None:
-        return split_as_in_run(model, data_to_test(model, data), by_class=True)
+        return data_to_test(model, data)
     return open_data(data, test_share=1.0, partial=True)
 
 
@@ -111,5 +111,6 @@ def _calibrate_index(folder: Path, data: str | None, options: dict[str, Any], vi
         from tophit.data.folders import open_data
         from tophit.training.calibrate_rows import calibrate_model, unseen
 
-        part = unseen(open_data(data, test_share=1.0, partial=True), learned_labels(catalogue.index))
-        return calibrate_by(folder, catalogue.index, calibrate_model(catalogue.embedder, part, **options, view=view))
+        embedder = catalogue.embedder
+        part = unseen(open_data(data, test_share=1.0, partial=True), learned_labels(catalogue.index), embedder.learned)
+        return calibrate_by(folder, catalogue.index, calibrate_model(embedder, part, **options, view=view))

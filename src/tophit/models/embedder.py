@@ -25,6 +25,7 @@ from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_spec, build_backbone, renamed
 from tophit.models.description import check_network_free, check_size, read_description, without_hub
 from tophit.models.feature_cache import features_by_block
+from tophit.models.learned import LearnedClasses
 from tophit.models.named import DESCRIPTION as _DESCRIPTION
 from tophit.models.named import embedder_folder
 from tophit.models.pooling import JOINT, as_map, build_pooling
@@ -78,6 +79,7 @@ class Embedder(nn.Module):
         self.head = _build_head(features_length(backbone, full["pooling"]), full["dim"], full["layer_norm"])
         self.preprocessing = preprocessing
         self.trained: Trained = trained
+        self.learned = LearnedClasses()
         self.folder: Path | None = None  # where it was loaded from
         self.find_text: Callable[[], TextTower] | None = None  # where the text tower comes from, once it is needed
         self._weights_seen: int | None = None  # of the backbone's weights, when encode was last called
@@ -211,6 +213,7 @@ class Embedder(nn.Module):
             except SafetensorError as error:
                 raise _system_error(error) from error
         self._save_text(folder / TEXT_FOLDER)
+        self.learned.save(folder)
         write_json(folder / _DESCRIPTION, self.describe())
 
     def _save_text(self, folder: Path) -> None:
@@ -240,6 +243,7 @@ class Embedder(nn.Module):
             raise UsageError(f"The vectors have {self.dim} numbers; a shorter one has 1 to {self.dim}, not {dim}.")
         made = Embedder(self.backbone, {**self.architecture, "dim": dim}, self.preprocessing, self.trained)
         made.pooling, made.find_text = self.pooling, None if self.find_text is None else lambda: self.text
+        made.learned = self.learned
         own, whole = made.head.state_dict(), self.head.state_dict()
         made.head.load_state_dict({name: whole[name][: len(value)] for name, value in own.items()})
         return made.to(self.device).eval()
@@ -383,7 +387,7 @@ def _load_folder(folder: Path) -> Embedder:
             check_size(_build_head(channels, architecture["dim"], architecture["layer_norm"]), state)
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
-        embedder.folder = folder
+        embedder.folder, embedder.learned = folder, LearnedClasses.read(folder)
         if architecture["pooling"] == JOINT and is_tower(folder / TEXT_FOLDER):
             embedder.find_text = lambda: TextTower.load(folder / TEXT_FOLDER)
     except (ValueError, KeyError, TypeError) as error:

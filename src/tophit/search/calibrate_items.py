@@ -9,6 +9,7 @@ import numpy as np
 from tophit.calibrating import SEVERAL, StoredCalibration, drop_stale, read_calibration
 from tophit.data.item_rows import LABEL_KIND
 from tophit.evaluation.calibration import UNKNOWN, TooFewClassesError, calibrate
+from tophit.models.learned import LearnedClasses
 from tophit.search.index import Index
 from tophit.search.versions import read_versions
 from tophit.wording import counted
@@ -35,9 +36,10 @@ def calibrate_index(
     stale = drop_stale(own, index.fingerprint)
     said = ["The old calibration belonged to another model and was dropped."] if stale else []
     vectors, labels, learned, whole = _labelled_items(index, seed)
+    seen = LearnedClasses.read(own / "embedder")
     if not labels and any(item.metadata.get(LABEL_KIND) for item in islice(index.items(), 1)):
         return None, [*said, SEVERAL]
-    asking = _asking(labels, learned)
+    asking = _asking(labels, [trained or label in seen for label, trained in zip(labels, learned, strict=True)])
     sizes = len(labels) / max(1, len(set(labels)))
     try:
         if not len(asking):

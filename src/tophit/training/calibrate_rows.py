@@ -1,6 +1,6 @@
 """Calibrating a model on images of classes that it has not learned, and keeping the calibration beside its weights."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 
@@ -58,12 +58,12 @@ def calibrate_model(
     return calibrate_vectors(embedded.vectors, rows, embedder.fingerprint(), unknown, seed)
 
 
-def unseen(manifest: Manifest, seen: Collection[str] = ()) -> Manifest:
-    """Return the rows of classes that training did not see: not of the split train, nor among the ``seen`` labels."""
+def unseen(manifest: Manifest, *seen: Container[str]) -> Manifest:
+    """Return the rows of classes that training did not see: not of the split train, nor among ``seen`` labels."""
     if manifest.kind == "several":
         raise TophitError(SEVERAL)
-    learned = {row.label for row in manifest if row.split == "train"}.union(seen)
-    kept = [number for number, row in enumerate(manifest) if row.split != "train" and row.label not in learned]
+    known = ({row.label for row in manifest if row.split == "train"}, *seen)
+    kept = [number for number, row in enumerate(manifest) if not any(row.label in labels for labels in known)]
     numbers = tuple(manifest.number(number) for number in kept)
     return Manifest(tuple(manifest.rows[number] for number in kept), manifest.source, numbers)
 

@@ -21,6 +21,7 @@ from tophit.embedding.rows import EmbeddedRows
 from tophit.errors import Interrupted, NonFinite, TophitError
 from tophit.methods import Method, TrainingBatch
 from tophit.models.embedder import load
+from tophit.models.learned import LearnedClasses
 from tophit.progress import View
 from tophit.recipe import Recipe
 from tophit.training.activation_source import ActivationSource
@@ -102,6 +103,8 @@ class _Training:
         torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
         self.embedder.trained = trained_part(recipe)
+        if self.rows.train.kind != "several":
+            self.embedder.learned = LearnedClasses.of(self.rows.train.labels)
         if note := words_note(recipe, self.embedder):
             view.note(note)
         self.bad = BadImages(recipe.data.max_bad_images, view.note)
