@@ -59,7 +59,9 @@ def choosing(results: Path, progress: Progress) -> list[str]:
     ranked = {name: found for name in ALL_HEADS if (found := _ranked(name, every, results))}
     parts = [
         "## Which objective to begin with",
-        "Heads of frozen features, which is what `tophit train` trains by default, with the same search for all. "
+        "Heads of frozen features that begin at plain principal components, with the same search for all. What the "
+        "default recipe gives, with a start that is whitened within classes and nothing searched, is "
+        "[another page](benchmarks/default-head.md), which `tophit plan` follows. "
         "Recall@1 in percent, and in brackets the rank: one more than the number of objectives that are better beyond "
         "doubt. Objectives of rank 1 are bold: nothing was shown to be better. The last rows join two papers' ideas: "
         "multi-proxy and ranking loss in one (`MPA + PNP`), projections around a ranking loss, generation on top of a "
