@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tophit.advice.rules import advised_choice, advised_size, rule_for
+from tophit.advice.rules import Rule, advised_choice, advised_size, rule_for
 from tophit.advice.survey import Survey, survey
 from tophit.advice.timing import Estimate, estimate
 from tophit.data.feature_files import SUFFIX
@@ -51,6 +51,7 @@ class Advice:
     options: list[Option]
     trainable: str
     loss: str
+    miner: str  # empty: none
     batches: dict[str, Any]
     size: int | None
     reasons: list[str]
@@ -100,12 +101,15 @@ def plan(
         if option.estimate is not None and option.size in (None, size)
     }
     trainable, why = advised_choice(at_advised) if own is not None else ("head", "features allow nothing else")
-    rule = rule_for(found)
+    rule = rule_for(found, trainable)
     batches = rule.batches(found)
-    reasons = [f"{trainable}: {why}.", f"{rule.loss}: {rule.reason} ({rule.page})."]
+    objective = f"{rule.loss} with the miner {rule.miner}" if rule.miner else rule.loss
+    reasons = [f"{trainable}: {why}.", f"{objective}: {rule.reason} ({rule.page})."]
     reasons += [f"{size} pixels: {why_size}."] if size is not None else []
-    command = _command(data, base, trainable, rule.loss, batches, size if size != own else None)
-    return Advice(base.embedder.backbone, found, options, trainable, rule.loss, batches, size, reasons, command)
+    command = _command(data, base, trainable, rule, batches, size if size != own else None)
+    return Advice(
+        base.embedder.backbone, found, options, trainable, rule.loss, rule.miner, batches, size, reasons, command
+    )
 
 
 def describe_run(recipe: Recipe) -> list[str]:
@@ -160,12 +164,13 @@ def _called(trainable: str, size: int | None) -> str:
     return trainable if size is None else f"{trainable} at {size} pixels"
 
 
-def _command(data: str, base: Recipe, trainable: str, loss: str, batches: dict[str, Any], size: int | None) -> str:
+def _command(data: str, base: Recipe, trainable: str, rule: Rule, batches: dict[str, Any], size: int | None) -> str:
     """Return the command that trains as advised."""
     fields = {"embedder.backbone": base.embedder.backbone} if base.embedder.backbone != "efficientnet-lite0" else {}
     fields |= {"embedder.trainable": trainable} if trainable != "head" else {}
     fields |= {} if size is None else {"embedder.size": size}
-    fields |= {"loss": loss} if loss != "proxy-anchor" else {}
+    fields |= {"loss": rule.loss} if rule.loss != "proxy-anchor" else {}
+    fields |= {"miner": rule.miner} if rule.miner else {}
     fields |= {f"batches.{name}": value for name, value in batches.items()}
     if data.endswith(SUFFIX):
         fields.pop("embedder.backbone", None)
