@@ -74,12 +74,14 @@ class Cell:
         objective = OBJECTIVES[self.candidate]
         searched = objective.candidate(found.rates, found.values, found.few_images)
         candidate = {"change": objective.change} if self.base else searched
+        precision = {} if found.precision == "fp32" else {"precision": found.precision}
         return {
             "data": {"validation_share": VALIDATION_SHARE, "validation_order": "listed", "cache": "ram"},
             "embedder": found.embedder,
             "common": {
                 "schedule": {"warmup_epochs": 0, "decay": "none"},
                 "checkpoint": {"minutes": 5},
+                **precision,
             },
             "budget": {
                 "trials": 1 if self.base else len(found.rates) * found.values,

@@ -31,16 +31,15 @@ class Round:
 
 ROUNDS = (
     Round("the first table, heads", _HEADS, FIRST["c"], 3),
-    Round("which objective, heads", ALL_HEADS, (*SINGLE, *TOGETHER), 3),
-    Round("more seeds, heads", _HEADS, FIRST["c"], 6),
     Round("the first table, emoji", ("emoji",), FIRST["b"], 3),
     Round("the first table, photos", ("cub-photos",), FIRST["a"], 3),
+    Round("the first table, products", ("products",), FIRST["b"], 3),
+    Round("which objective, heads", ALL_HEADS, (*SINGLE, *TOGETHER), 3),
     Round("wrong labels and a long tail", _CHANGED, ROBUST, 3),
     Round("ablations, heads", _HEADS, ABLATIONS, 3),
-    Round("the control of PROFS", (*_HEADS, "emoji", "cub-photos"), (CONTROL,), 3),
+    Round("more seeds, heads", _HEADS, FIRST["c"], 6),
     Round("further claims, heads", ("cub-heads",), FURTHER, 3),
-    Round("the first table, products", ("products",), FIRST["b"], 3),
-    Round("which objective, more seeds", ALL_HEADS, (*SINGLE, *TOGETHER), 5),
+    Round("the control of PROFS", (*_HEADS, "emoji", "cub-photos"), (CONTROL,), 3),
     Round("more seeds, photos", ("cub-photos",), FIRST["a"], 5),
     Round("more seeds, emoji", ("emoji",), FIRST["b"], 5),
 )

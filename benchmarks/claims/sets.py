@@ -48,6 +48,7 @@ class ClaimSet:
     note: str
     few_images: bool = False  # per class, as in SOP: papers have other settings then
     one_by_one: bool = False  # search rates, then other values at the best rate: where a run takes a minute
+    precision: str = "fp32"  # of the embedder; losses are computed in float32
     clean: str = ""  # the same set without what was changed in its labels or sizes; its settings are kept
 
     @property
@@ -192,6 +193,7 @@ def _sets() -> dict[str, ClaimSet]:
             note="drawings of 805 + 805 emoji by up to 8 designers, 64 pixels; the last 3 stages of EfficientNet-Lite0",
             few_images=True,
             one_by_one=True,
+            precision="bf16",
         ),
         "products": ClaimSet(
             "scanned products",
@@ -208,6 +210,7 @@ def _sets() -> dict[str, ClaimSet]:
             note="renders of 504 + 504 scanned products, 8 views each, 128 pixels; the last 3 stages",
             few_images=True,
             one_by_one=True,
+            precision="bf16",
         ),
         "cub-photos": ClaimSet(
             "CUB-200-2011, photos",
@@ -223,6 +226,7 @@ def _sets() -> dict[str, ClaimSet]:
             seconds=65.0,
             note="photos at 112 pixels; the last 3 stages of EfficientNet-Lite0",
             one_by_one=True,
+            precision="bf16",
         ),
     }
     for name, size in (("emoji", 64), ("products", 128)):

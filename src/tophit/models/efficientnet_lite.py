@@ -12,6 +12,7 @@ from torch.nn import functional
 from tophit.errors import TophitError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, Stage, register_backbone, without
+from tophit.models.small_maps import depthwise, is_slow_depthwise, learns_on_small_maps, pointwise
 from tophit.models.stochastic_depth import StochasticDepth
 from tophit.models.weights import State, read_weights
 
@@ -36,6 +37,11 @@ class SameConv(nn.Conv2d):
         top, bottom = self._padding_of(x.shape[2], 0)
         left, right = self._padding_of(x.shape[3], 1)
         if top == bottom and left == right:
+            if self.stride == (1, 1) and learns_on_small_maps(x, self.weight):
+                if self.kernel_size == (1, 1) and self.groups == 1:
+                    return pointwise(x, self.weight)
+                if self.groups == self.in_channels == self.out_channels and is_slow_depthwise(x, self.weight):
+                    return depthwise(x, self.weight)
             return functional.conv2d(x, self.weight, None, self.stride, (top, left), 1, self.groups)
         x = functional.pad(x, (left, right, top, bottom))
         return functional.conv2d(x, self.weight, None, self.stride, 0, 1, self.groups)

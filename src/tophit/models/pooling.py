@@ -19,7 +19,9 @@ class AveragePooling(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (N, C, h, w) to (N, C)."""
-        return x.mean(dim=(2, 3))
+        if not x.requires_grad:
+            return x.mean(dim=(2, 3))
+        return x.permute(0, 2, 3, 1).mean(dim=(1, 2))  # so that its gradient has channels last, as the maps before it
 
 
 class MaxPooling(nn.Module):
