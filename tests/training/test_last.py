@@ -145,6 +145,15 @@ def test_a_second_seed_shares_the_views(
     assert losses(tmp_path / "again")[0] == same_start[0]
 
 
+def test_features_for_the_start_of_the_head_are_kept_for_the_next_run(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path / "cache"))
+    embedder = {"trainable": "last", "last": 1, "head_start": "pca"}
+    train(small_recipe(pictures, embedder=embedder), tmp_path / "run")
+    assert list((tmp_path / "cache" / "features").glob("*.sqlite"))
+
+
 def test_views_are_learned_from_in_turn(pictures: Path) -> None:
     recipe = small_recipe(pictures, embedder={"trainable": "last", "last": 1}, augment={"views": 3})
     rows = rows_of(recipe)

@@ -102,7 +102,6 @@ class _Training:
         self.splits = self._learn_splits() if self.keeper else []
         torch.manual_seed(recipe.seed)
         self.embedder = make_embedder(recipe, device=self.stepper.device)
-        self.embedder.trained = trained_part(recipe)
         if self.rows.train.kind != "several":
             self.embedder.learned = LearnedClasses.of(self.rows.train.labels)
         if note := words_note(recipe, self.embedder):
@@ -116,6 +115,7 @@ class _Training:
             view.note(note)
         if coverage := getattr(self.source.sampler, "coverage", None):
             view.note(coverage)
+        self.embedder.trained = trained_part(recipe)  # not before: features until here are those of the plain backbone
         prepare_learning(recipe, self.embedder)
         self.stepper.shares(self.embedder.parameters(), self.embedder.dim)
         self.method: Method = build_method(recipe, self.embedder, self.source, self.stepper)
