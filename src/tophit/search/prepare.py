@@ -41,13 +41,13 @@ def unit_vectors(vectors: Any, dim: int, what: str = "vector") -> np.ndarray:
 
 def _is_ready(vectors: Any, dim: int) -> bool:
     """Return whether vectors are unit length already, as embedders return them: a search takes only microseconds."""
-    if not isinstance(vectors, np.ndarray) or vectors.dtype != _FLOAT32 or vectors.shape[1:] != (dim,):
+    if not isinstance(vectors, np.ndarray) or vectors.dtype != _FLOAT32 or not vectors.flags.c_contiguous:
         return False
-    if not vectors.flags.c_contiguous:
+    if vectors.ndim != 2 or vectors.shape[1] != dim:
         return False
-    if len(vectors) == 1:  # a tenth of the time
+    if len(vectors) == 1:  # half of the time
         one = vectors[0]
-        return abs(one.dot(one).item() - 1) < 1e-6
+        return abs(float(one.dot(one)) - 1) < 1e-6
     squares = np.vecdot(vectors, vectors)
     return bool((np.abs(squares - 1) < 1e-6).all())  # not-a-number compares as false
 

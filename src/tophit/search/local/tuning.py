@@ -15,6 +15,8 @@ from tophit.search.local.threads import one_thread
 SAMPLE = 800
 _FACTORS = {"ivf": (1.0, 1.5, 3.0), "hnsw": (1.0, 1.5, 3.0), "pq": (2.0, 3.0, 6.0, 12.0, 24.0, 48.0)}
 """How many candidates to score exactly for each result: the coarser the numbers, the more."""
+_STEP = 1.03
+"""Between efforts that are tried. Larger steps would search harder than the recall needs."""
 _TIMED, _LEAST_TIMED = 100, 8
 _SECONDS = 0.5
 """A slow search is timed with fewer queries."""
@@ -102,33 +104,39 @@ def _tune_for(search: Approximate, kind: str, samples: Samples, k: int, target: 
 
 def _confirmed(search: Approximate, sample: _Sample, k: int, found: dict[str, Any], target: float) -> dict[str, Any]:
     """Measure settings on another sample, with more effort if they do not reach the target there."""
-    ladder = _ladder(search, k, found["factor"])
-    place = ladder.index(found["effort"])
-    recall = sample.recall(search, k, ladder[place], found["factor"])
-    while recall < target and place + 1 < len(ladder):
-        place += 1
-        recall = sample.recall(search, k, ladder[place], found["factor"])
-    return {"effort": ladder[place], "factor": found["factor"], "recall": round(recall, 4)}
+    confirmed = _least_effort(search, sample, k, found["factor"], target, found["effort"])
+    return {**confirmed, "recall": round(confirmed["recall"], 4)}
 
 
-def _least_effort(search: Approximate, sample: _Sample, k: int, factor: float, target: float) -> dict[str, Any]:
-    """Search the ladder of efforts by halves: recall grows with effort."""
-    ladder = _ladder(search, k, factor)
+def _least_effort(
+    search: Approximate, sample: _Sample, k: int, factor: float, target: float, least: int = 1
+) -> dict[str, Any]:
+    """Search the ladder of efforts, from the ``least`` on, by halves: recall grows with effort."""
+    ladder = [effort for effort in _ladder(search, k, factor) if effort >= least]
+    recalls: dict[int, float] = {}
+
+    def recall(place: int) -> float:
+        if place not in recalls:
+            recalls[place] = sample.recall(search, k, ladder[place], factor)
+        return recalls[place]
+
     low, high = 0, len(ladder) - 1
+    if recall(low) >= target:
+        high = low
     while low < high:
         middle = (low + high) // 2
-        if sample.recall(search, k, ladder[middle], factor) >= target:
+        if recall(middle) >= target:
             high = middle
         else:
             low = middle + 1
-    return {"effort": ladder[low], "factor": factor, "recall": sample.recall(search, k, ladder[low], factor)}
+    return {"effort": ladder[low], "factor": factor, "recall": recall(low)}
 
 
 def _ladder(search: Approximate, k: int, factor: float) -> list[int]:
-    """Return efforts to try, each about an eighth above the one before."""
+    """Return efforts to try, each a few percent above the one before."""
     least = 1 if search.is_ivf else math.ceil(factor * (k + EXTRA))
-    steps = math.ceil(math.log(max(search.most_effort / least, 1), 1.125)) + 1
-    return sorted({min(search.most_effort, round(least * 1.125**step)) for step in range(steps)})
+    steps = math.ceil(math.log(max(search.most_effort / least, 1), _STEP)) + 1
+    return sorted({min(search.most_effort, round(least * _STEP**step)) for step in range(steps)})
 
 
 def _least_seconds(run: Callable[[], object]) -> float:
