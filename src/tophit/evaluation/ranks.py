@@ -15,13 +15,12 @@ from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.evaluation.one_set import UnequalScoresError, fits_one_set, ranks_in_one_set
 from tophit.evaluation.relevant import GradedItems, Group, RankedQueries, RelevantItems
 from tophit.evaluation.scores import ScoreStrips, SearchTask
-from tophit.evaluation.sorted_rows import pays_to_sort, ranks_by_sorting
+from tophit.evaluation.sorted_rows import SHORT, pays_to_sort, ranks_by_sorting
 
 # Costs of sorting a row and of starting a comparison, in comparisons of one score (python -m benchmarks.evaluation).
 COST_OF_SORTING = 33
 _COST_OF_STARTING = 14_000
 _LEAST_GROUP = 2**16  # relevant items (10 MB); smaller groups would compute the same scores again and again
-SHORT = 4000  # scores; in shorter rows it does not pay to select the few scores above a threshold
 FEW = 1 / 32  # the share of a row that counts as few
 _GROUP_BYTES = 160  # peak memory per relevant item: positions, scores, ranks and the sums computed from them
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 from tophit.data.folders import open_data
 from tophit.data.manifest import SPLITS, Manifest
@@ -26,8 +27,9 @@ class RunRows:
     test: Manifest
     folds: int = 1
 
+    @cached_property
     def digest(self) -> str:
-        """Return a digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
+        """A digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
         rows = [(row.path.name, row.label, row.split, row.box) for row in self.whole]
         return hashlib.sha256(repr(rows).encode()).hexdigest()
 

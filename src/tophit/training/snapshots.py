@@ -57,7 +57,7 @@ class Snapshots:
             )
         device = self.embedder.device
         state = {
-            "data": self.rows.digest(),
+            "data": self.rows.digest,
             "position": vars(position),
             "embedder": learned,
             "method": self.method.state_dict(),
@@ -75,7 +75,7 @@ class Snapshots:
         state = self.run.load_checkpoint(note)
         if state is None:
             return Position(), 0
-        if state["data"] != self.rows.digest():
+        if state["data"] != self.rows.digest:
             raise TophitError(
                 f"The images or labels of {self.rows.whole.source} have changed since the run in {self.run.folder} "
                 "began, so it can't be continued; restore them, or start a new run."
