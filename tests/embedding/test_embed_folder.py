@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,10 +19,13 @@ from tophit.data.folders import manifest_from_folder, open_images
 from tophit.data.manifest import ImageRow
 from tophit.embedding import folder as module
 from tophit.embedding.folder import embed_to_folder
+from tophit.embedding.rows import embed_rows
 from tophit.embedding.vector_parts import read_description, read_parts
 from tophit.errors import TophitError, UsageError
 from tophit.images.preprocessing import Preprocessing
 from tophit.models import Embedder, build_embedder
+from tophit.models.embedder import Trained
+from tophit.models.feature_cache import FeatureStore
 from tophit.models.runtimes import TorchRuntime
 from tophit.search.catalogue import build_catalogue, load_catalogue
 
@@ -93,9 +97,9 @@ def test_an_index_is_loaded_from_them(embedder: Embedder, rows: list[ImageRow], 
 def test_a_second_start_computes_only_the_missing_parts(
     embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embedder.trained = "all"  # so that nothing is kept but the parts
     embed_to_folder(embedder, rows, tmp_path / "v", rows_a_part=10)
     before = all_of(tmp_path / "v")
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path / "empty"))  # so that nothing is kept but the parts
     (tmp_path / "v" / "part-0000-00002.parquet").unlink()
     seen: list[int] = []
     make = module.build_runtime
@@ -216,11 +220,18 @@ KEEPERS: dict[str, Keeper] = {
 }
 
 
+@pytest.mark.parametrize("trained", ["nothing", "all"])
 @pytest.mark.parametrize("keeper", KEEPERS)
 def test_what_one_command_computed_no_other_computes_again(
-    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: str
+    embedder: Embedder,
+    rows: list[ImageRow],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    keeper: str,
+    trained: Trained,
 ) -> None:
     """Of 44 images 36 pass through the network for one command, and only the other 8 for all later ones."""
+    embedder.trained = trained
     rows = rows[4:]
     expected = embedder.encode([row.path for row in rows], runtime=TorchRuntime(embedder))
     KEEPERS[keeper](embedder, rows[:36], tmp_path / "first")
@@ -236,15 +247,50 @@ def test_what_one_command_computed_no_other_computes_again(
     np.testing.assert_allclose(np.stack([*all_of(tmp_path / "vectors").values()]), expected, atol=1e-6)
 
 
-def test_pictures_in_memory_and_trained_networks_leave_the_cache_alone(
+def test_pictures_in_memory_and_networks_that_still_learn_leave_the_cache_alone(
     embedder: Embedder, rows: list[ImageRow], tmp_path: Path
 ) -> None:
     pictures = [np.full((40, 40, 3), 4 * number, np.uint8) for number in range(40)]
     assert embedder.encode(pictures).shape == (40, 8)
     embedder.trained = "all"
-    embed_to_folder(embedder, rows, tmp_path / "vectors")
-    assert len(embedder.encode([row.path for row in rows])) == 48
+    assert len(embed_rows(embedder, rows, final=False).rows) == 48
     assert not (tmp_path / "cache" / "features").exists()
+
+
+def features_of_networks(rows: list[ImageRow], tmp_path: Path, count: int) -> list[bool]:
+    """Embed rows with one network after the other; return of which the features are still kept."""
+    files: list[Path] = []
+    for seed in range(count):
+        torch.manual_seed(seed)
+        embed_rows(build_embedder("small", "random", dim=8, size=32).eval(), rows)
+        files += [one for one in (tmp_path / "cache" / "features").glob("*.sqlite") if one not in files]
+        os.utime(files[-1], (seed + 1, seed + 1))
+    return [one.exists() for one in files]
+
+
+def test_features_of_the_models_used_least_recently_make_room(
+    rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert features_of_networks(rows, tmp_path, 3) == [True, True, True]
+    size = max(one.stat().st_size for one in (tmp_path / "cache" / "features").iterdir())
+    monkeypatch.setenv("TOPHIT_CACHE", str(tmp_path / "small" / "cache"))
+    monkeypatch.setenv("TOPHIT_FEATURES_GB", str(2.5 * size / 1e9))
+    assert features_of_networks(rows, tmp_path / "small", 3) == [False, True, True]
+
+
+def test_a_cache_that_is_full_keeps_no_more(
+    embedder: Embedder, rows: list[ImageRow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOPHIT_FEATURES_GB", "0")
+    monkeypatch.setattr("tophit.models.feature_cache._WRITE_EVERY", 0)
+    expected = embedder.encode([row.path for row in rows], batch_size=8)
+    (file,) = (tmp_path / "cache" / "features").iterdir()
+    with closing(FeatureStore(file)) as store:
+        assert store.count() == 8
+    np.testing.assert_allclose(embedder.encode([row.path for row in rows]), expected, atol=1e-6)
+    monkeypatch.setenv("TOPHIT_FEATURES_GB", "much")
+    with pytest.raises(UsageError, match="TOPHIT_FEATURES_GB is a number of gigabytes"):
+        embedder.encode([row.path for row in rows])
 
 
 def test_a_backbone_that_learns_between_two_calls_of_encode_leaves_the_cache_alone(

@@ -9,7 +9,7 @@ from tophit.data.feature_files import feature_file_of
 from tophit.data.manifest import ImageRow
 from tophit.embedding.features import cached_features
 from tophit.models.embedder import Embedder
-from tophit.models.runtimes import TorchRuntime, choose_runtime, features_of
+from tophit.models.runtimes import TorchRuntime, features_of
 from tophit.progress import Progress
 
 
@@ -29,19 +29,19 @@ def embed_rows(
     final: bool = True,
     total: int | None = None,
 ) -> EmbeddedRows:
-    """Embed rows in order. Where only the head was trained, the backbone's features come from the cache.
+    """Embed rows in order, with features from the cache as far as it has them.
 
-    ``final=False`` means that the weights will change again, so exporting them for a faster runtime is not worth it.
-    ``total`` is the size of the whole set when these rows are a part of it, so that one runtime computes all parts.
+    ``final=False`` means that the weights will change again, so nobody would ask for their features a second time, and
+    exporting them for a faster runtime is not worth it either. ``total`` is the size of the whole set when these rows
+    are a part of it, so that one runtime computes all parts.
     """
-    if embedder.trained in ("nothing", "head") or feature_file_of(rows) is not None:
+    if final or embedder.trained in ("nothing", "head") or feature_file_of(rows) is not None:
         features = cached_features(embedder, rows, progress, total=total)
         return EmbeddedRows(embedder.embed_arrays(features.values), features.rows, features.bad)
-    runtime = choose_runtime(embedder, total or len(rows)) if final else TorchRuntime(embedder)
     vectors: list[np.ndarray] = [np.empty((0, embedder.dim), np.float32)]
     good: list[int] = []
     bad: dict[int, str] = {}
-    for batch in features_of(runtime, embedder, rows, progress=progress):
+    for batch in features_of(TorchRuntime(embedder), embedder, rows, progress=progress):
         bad |= batch.bad
         good += batch.rows
         vectors.append(embedder.embed_arrays(batch.values))

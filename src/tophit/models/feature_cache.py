@@ -1,11 +1,13 @@
-"""The cache of features: those of a frozen backbone are computed once for a picture, whoever asks for them first.
+"""The cache of features: those of a backbone are computed once for a picture, whoever asks for them first.
 
 ``encode``, ``embed``, ``index``, evaluation and the training of a head share it. The key is the backbone's weights,
 pooling and preprocessing, the runtime, the file's content and the box. A renamed file is found again; a changed file is
-recomputed. What was computed is written every two seconds, so a killed process loses little.
+recomputed. What was computed is written every two seconds, so a killed process loses little. Each backbone and runtime
+has a file; those that were used least recently go when all of them are larger than ``TOPHIT_FEATURES_GB``.
 """
 
 import hashlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tophit.data.dataset import PictureSource
+from tophit.errors import UsageError
 from tophit.files import cache_folder
 from tophit.models.runtimes import BATCH, Features, Runtime, features_of
 from tophit.progress import Progress
@@ -27,6 +30,7 @@ _MANY_FILES = 5000  # from this many, reading files to compute their keys takes 
 _WORTH_READING = 10  # look for kept features if there are at least a tenth as many as pictures
 _WRITE_EVERY = 2.0  # seconds; what is not written is lost when the process is killed
 _ASKED_AT_ONCE = 500  # keys in one question to SQLite
+_MOST_GB = 20.0
 
 
 def features_by_block(
@@ -41,7 +45,7 @@ def features_by_block(
 ) -> Iterator[Features]:
     """Yield the pooled features of blocks of pictures, given by ascending numbers.
 
-    Those that the cache has are read; the others are computed, and kept if only the head was trained.
+    Those that the cache has are read; the others are computed and kept.
     """
     cache = FeatureCache(embedder, runtime, sources, folder)
     known = cache.find([row for block in blocks for row in block], progress)
@@ -66,16 +70,15 @@ def features_by_block(
 
 
 class FeatureCache:
-    """What the cache has of some pictures, for a backbone and a runtime.
-
-    It is empty, and stays so, if more than the head was trained: such features serve one model only.
-    """
+    """What the cache has of some pictures, for a backbone and a runtime."""
 
     def __init__(
         self, embedder: "Embedder", runtime: Runtime, sources: Sequence[PictureSource], folder: Path | None = None
     ) -> None:
         self._sources = sources
-        self._path = cache_path(embedder, runtime, folder) if embedder.trained in ("nothing", "head") else None
+        self._path = cache_path(embedder, runtime, folder)
+        self._most_bytes = _limit()
+        self._is_full = False
         self._keys: dict[int, bytes] = {}
         self._waiting: dict[bytes, np.ndarray] = {}
         self._written = time.monotonic()
@@ -86,8 +89,10 @@ class FeatureCache:
         Only a file's content shows whether it is there, so files are read only if the cache has enough features of this
         backbone, by this runtime, to be worth it.
         """
-        if self._path is None or not self._path.is_file():
+        if not self._path.is_file():
             return set()
+        with suppress(OSError):
+            os.utime(self._path)  # used now
         with closing(FeatureStore(self._path)) as store:
             if store.count() * _WORTH_READING < len(wanted):
                 return set()
@@ -98,7 +103,7 @@ class FeatureCache:
 
     def read(self, kept: Sequence[int]) -> dict[int, np.ndarray]:
         """Return the features of pictures that ``find`` has found, by number."""
-        if self._path is None or not kept:
+        if not kept:
             return {}
         with closing(FeatureStore(self._path)) as store:
             found = store.read(self._keys[row] for row in kept)
@@ -106,7 +111,7 @@ class FeatureCache:
 
     def keep(self, computed: Mapping[int, np.ndarray]) -> None:
         """Keep the features of pictures that are files; they are written by and by, the last of them by ``write``."""
-        if self._path is None:
+        if self._is_full:
             return
         keys = {row: self._keys.get(row) or content_key(self._sources[row]) for row in computed}
         self._waiting |= {key: computed[row] for row, key in keys.items() if key}
@@ -115,12 +120,32 @@ class FeatureCache:
 
     def write(self) -> None:
         """Write what waits; what can't be written is computed again the next time."""
-        if self._path is not None and self._waiting:
+        if self._waiting:
             with suppress(OSError, sqlite3.Error):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with closing(FeatureStore(self._path)) as store:
                     store.write(self._waiting)
+                self._make_room()
         self._waiting, self._written = {}, time.monotonic()
+
+    def _make_room(self) -> None:
+        """Remove the files of other models that were used least recently, until all files fit the limit."""
+        found = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self._path.parent.glob("*.sqlite"))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in found:
+            if total > self._most_bytes and path != self._path:
+                path.unlink(missing_ok=True)
+                total -= size
+        self._is_full = total > self._most_bytes
+
+
+def _limit() -> float:
+    """Return how many bytes the cache may have."""
+    given = os.environ.get("TOPHIT_FEATURES_GB", str(_MOST_GB))
+    try:
+        return float(given) * 1e9
+    except ValueError:
+        raise UsageError(f"TOPHIT_FEATURES_GB is a number of gigabytes, such as {_MOST_GB:g}, not '{given}'.") from None
 
 
 def cache_path(embedder: "Embedder", runtime: Runtime, folder: Path | None = None) -> Path:
