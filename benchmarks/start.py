@@ -1,4 +1,4 @@
-"""How long a command takes from a cold start: wrong use, one search, the facts of an index, a list of runs.
+"""How long a command takes from a cold start: wrong use, one search, the facts of an index, a list of runs, a report.
 
     python -m benchmarks.start [--items 100000] [--rounds 7]
 
@@ -51,6 +51,19 @@ def make_index(folder: Path, items: int) -> tuple[Path, Path]:
     return folder / "index", picture
 
 
+def make_run(folder: Path) -> Path:
+    """Return a finished run of a small network on 12 classes of 8 pictures."""
+    import tophit
+
+    for number in range(96):
+        picture = folder / "pictures" / f"class {number % 12}" / f"{number}.jpg"
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((64, 64), 5 + 8 * (number % 12)).convert("RGB").save(picture)
+    small = {"embedder": {"backbone": "small", "weights": "random", "size": 32}, "schedule": {"epochs": 1}}
+    tophit.train(folder / "pictures", recipe="head", out=folder / "run", **small)
+    return folder / "run"
+
+
 def run(arguments: list[str]) -> tuple[float, bool]:
     """Return the seconds of a command, and whether it imported torch."""
     start = time.perf_counter()
@@ -67,6 +80,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         index, picture = make_index(Path(place), given.items)
+        trained = make_run(Path(place))
         commands = {
             "search without anything": ["search", str(index)],
             "search of a folder that is not there": ["search", "nowhere", "a.jpg"],
@@ -80,10 +94,13 @@ def main() -> None:
             "search by an id": ["search", str(index), "--id", "/images/7.jpg"],
             "items info": ["items", "info", str(index)],
             "runs": ["runs", place],
+            "report of a finished run": ["report", str(trained)],
+            "the same report, when nothing has changed": ["report", str(trained)],
         }
         seconds: dict[str, list[float]] = {name: [] for name in commands}
         heavy: dict[str, bool] = {}
         for _ in range(given.rounds):
+            (trained / "report.html").unlink(missing_ok=True)
             for name, arguments in commands.items():
                 took, heavy[name] = run(arguments)
                 seconds[name].append(took)

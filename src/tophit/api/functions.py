@@ -222,10 +222,16 @@ def report(
     from tophit.reporting.request import check_request
 
     other = None if against is None else model_name(against)
-    check_request(folder, other, None if data is None else str(data), page, drawn)  # before torch
+    place = None if data is None else str(data)
+    check_request(folder, other, place, page, drawn)  # before torch
+    from tophit.reporting.sources import unchanged
+
+    made = None if drawn is not None else unchanged(page or folder / "report.html", folder, other, place)
+    if made is not None:
+        return made
     from tophit.reporting.make import make_report
 
-    return make_report(folder, other, None if data is None else str(data), page, drawn, view=view)
+    return make_report(folder, other, place, page, drawn, view=view)
 
 
 def plan(

@@ -34,6 +34,7 @@ def report(
     console.print(written.verdict, highlight=False)
     size = f"{written.page.stat().st_size / 1e6:.1f} MB"
     also = "" if written.problems is None else f" and {written.problems.name}"
-    console.print(f"Written: {written.page} ({size}){also}", highlight=False, soft_wrap=True)
+    done = "Written" if written.is_new else "Nothing has changed since it was made"
+    console.print(f"{done}: {written.page} ({size}){also}", highlight=False, soft_wrap=True)
     if figures is not None:
         console.print(f"Figures: {len(written.figures)} files in {figures}", highlight=False, soft_wrap=True)

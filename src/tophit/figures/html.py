@@ -20,7 +20,7 @@ def page_style() -> str:
     return tokens + "@media print { " + light.replace("color-scheme: light dark;", "color-scheme: light;") + " }\n"
 
 
-def page_head(title: str, policy: str, style: str, scripts: str = "") -> str:
+def page_head(title: str, policy: str, style: str, scripts: str = "", meta: str = "") -> str:
     """Return a page up to the end of its head; ``policy`` is its content security policy."""
     icon = base64.b64encode((SEARCH_PAGE / "icon.svg").read_bytes()).decode("ascii")
     return f"""<!doctype html>
@@ -31,7 +31,7 @@ def page_head(title: str, policy: str, style: str, scripts: str = "") -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1" />
 <meta name="color-scheme" content="light dark" />
 <meta name="referrer" content="no-referrer" />
-<title>{escape(title)}</title>
+{meta}<title>{escape(title)}</title>
 <link rel="icon" href="data:image/svg+xml;base64,{icon}" />
 <style>
 {style}

@@ -30,6 +30,7 @@ from tophit.reporting.page import write_page
 from tophit.reporting.pictures import Pictures, Thumbnails
 from tophit.reporting.query_pages import TopK
 from tophit.reporting.request import check_request
+from tophit.reporting.sources import digest_of_sources, said_of_itself
 from tophit.reporting.written import Written
 from tophit.tables import set_up_sentence
 from tophit.training.evaluate import judging_of, named_set_metrics, wanted_metrics
@@ -68,6 +69,7 @@ def make_report(
     opened = check_request(folder, against, data, out, figures)
     result, recipe = TrainingResult(folder, opened.result() or {}), opened.recipe()
     path = out or folder / "report.html"
+    sources = digest_of_sources(folder, against, data)  # first: what changes meanwhile is not in the page
     manifest = _data(folder, data, recipe)
     part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
@@ -101,17 +103,19 @@ def make_report(
         "paper": _paper(result) if is_own else None,
         "recipe": _recipe(recipe, result, manifest),
     }
+    verdict = f"{content['headline']} {content['verdict']}"
     with Thumbnails(pictures, path.parent) as thumbnails:
         thumbnails.make(view.track("Pictures"))
         content["notes"] += _missing_pictures(thumbnails, first)
-        write_page(path, content, thumbnails)
+        said = said_of_itself(verdict, sources if thumbnails.folder is None else "")
+        write_page(path, content, thumbnails, said)
     write_label_problems(problems, listed)
     written = (
         []
         if figures is None
         else write_drawings([*drawings, *told, *page_figures(content, pictures, centres)], figures)
     )
-    return Written(path, f"{content['headline']} {content['verdict']}", listed, written)
+    return Written(path, verdict, listed, written)
 
 
 def _paper(result: Mapping[str, Any]) -> dict[str, Any] | None:

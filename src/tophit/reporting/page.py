@@ -25,8 +25,8 @@ _SHARED = ("html.js", "scatter.js", "shapes.js", "colours.js", "map_names.js", "
 _POLICY = "default-src 'none'; img-src data: file: 'self'; style-src 'unsafe-inline'; script-src 'unsafe-inline' data:"
 
 
-def write_page(path: Path, content: Mapping[str, Any], thumbnails: Thumbnails) -> None:
-    """Write the page atomically, and the folder of its pictures if there is one."""
+def write_page(path: Path, content: Mapping[str, Any], thumbnails: Thumbnails, meta: str = "") -> None:
+    """Write the page atomically, with lines ``meta`` in its head, and the folder of its pictures if there is one."""
     style = [path.read_text(encoding="utf-8") for path in (SEARCH_PAGE / "style.css", PAGE / "report.css")]
     scripts = f"""<script type="importmap">
 {json.dumps({"imports": _modules()}, indent=1)}
@@ -36,7 +36,7 @@ def write_page(path: Path, content: Mapping[str, Any], thumbnails: Thumbnails) -
     title = f"{' against '.join(content['models'])} · Tophit report"
     with replace_file(path) as temporary:
         with temporary.open("w", encoding="utf-8") as file:
-            file.write(page_head(title, _POLICY, "\n".join([*style, DRAWING_CSS]), scripts))
+            file.write(page_head(title, _POLICY, "\n".join([*style, DRAWING_CSS]), scripts, meta))
             file.write('<body>\n<div id="report"></div>\n<noscript>This report needs JavaScript.</noscript>\n')
             file.writelines(data_script("report-content", content))
             file.writelines(data_script("report-pictures", thumbnails.describe(path)))

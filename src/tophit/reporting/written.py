@@ -13,6 +13,7 @@ class Written:
     verdict: str
     problems: Path | None
     figures: list[Path]
+    is_new: bool = True  # no: nothing has changed since it was made
 
     def __repr__(self) -> str:
         return f"{self.verdict}\nReport: {self.page}"
