@@ -176,11 +176,13 @@ def compare(
 
     if out is not None:
         check_folder(out, "out")
-    from tophit.comparing.comparison import open_comparison, run_comparison
+    from tophit.comparing.opening import open_comparison
 
     budget = {"seeds": seeds, "trials": trials, "epochs": epochs}
     folder = None if out is None else Path(out)
     store = open_comparison(plan, preset, None if data is None else str(data), folder, budget)
+    from tophit.comparing.comparison import run_comparison
+
     return run_comparison(store, workers, storage, view_of(progress), train=train, retry=retry)
 
 

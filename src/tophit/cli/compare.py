@@ -40,8 +40,6 @@ def compare(
     verbose: Verbose = False,
 ) -> None:
     """Find the method that suits your data: the same budget for all, several seeds, one look at the test classes."""
-    from tophit.comparing.comparison import open_comparison, run_comparison
-
     changes: dict[str, Any] = {"seeds": seeds, "trials": trials, "epochs": epochs}
     if worker:
         if plan is None or preset or data:
@@ -50,13 +48,16 @@ def compare(
 
         console.print(f"Did {work(plan, storage)} runs; none are left.", highlight=False)
         return
-    from tophit.comparing.outputs import to_table
+    from tophit.comparing.opening import open_comparison
     from tophit.files import check_folder
-    from tophit.progress import TerminalView
 
     if out is not None:
         check_folder(out, "--out")
     store = open_comparison(plan, preset, data, out, changes)
+    from tophit.comparing.comparison import run_comparison
+    from tophit.comparing.outputs import to_table
+    from tophit.progress import TerminalView
+
     found = run_comparison(store, workers, storage, TerminalView(console), train=not report, retry=retry)
     console.print(to_table(found))
     for name, reason in found.failed.items():
