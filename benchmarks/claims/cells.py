@@ -1,6 +1,6 @@
 """The results in the repository: a small JSON file for each search and each measured run, from which the page is made.
 
-    SET/set.json                    how many test queries each class has
+    SET/set.json                    how many test queries each class has, and recall@1 of the untrained backbone
     SET/CANDIDATE/search-0.json     the trials of the search of a seed, with its own validation classes
     SET/CANDIDATE/seed-0.json       a measured run: metrics, and what each class adds to them
 
@@ -20,6 +20,7 @@ from benchmarks.claims.sets import SETS
 from tophit.comparing import Plan, Store, make_plan
 from tophit.comparing.plan import slug
 from tophit.comparing.statistics import ClassTable, class_table
+from tophit.comparing.store import UNTRAINED
 from tophit.comparing.tuning import best_trial
 from tophit.files import write_text
 from tophit.recipe import merged
@@ -56,7 +57,11 @@ class Cell:
 
     def is_ready(self, seed: int) -> bool:
         """Whether the search of a seed can begin: a base's search comes first."""
-        return self.base is None or best_trial(self.base.search(seed) or []) is not None
+        return self.base is None or self.base.is_found(seed)
+
+    def is_found(self, seed: int) -> bool:
+        """Whether the search of a seed is finished and found settings."""
+        return best_trial(self.search(seed) or []) is not None
 
     def plan(self, data: str, seed: int) -> Plan:
         """Return the comparison of this one candidate: the search of a seed, then training on all training classes."""
@@ -128,7 +133,9 @@ class Cell:
         return ClassTable(np.stack(sums), np.asarray(queries_of(self.set, self.results), np.float64))
 
     def keep_search(self, seed: int, trials: list[dict[str, Any]]) -> None:
-        """Write the trials of a seed's search."""
+        """Write the trials of a seed's search; one that found nothing is an error, not a result."""
+        if best_trial(trials) is None:
+            raise SystemExit(f"{self.set}, {self.candidate}, search {seed}: {trials[0].get('error', 'no trial ended')}")
         self._write(f"search-{seed}.json", {"trials": [_rounded(trial) for trial in trials]})
 
     def keep_run(self, seed: int, store: Store) -> None:
@@ -145,13 +152,17 @@ class Cell:
             }
         self._write(f"seed-{seed}.json", kept)
 
+    def keep_untrained(self, store: Store) -> None:
+        """Keep what the set's backbone reaches before training."""
+        table = _table(store, UNTRAINED, 0, METRICS[0])
+        self._check_queries(table.counts.astype(int).tolist())
+        _write_facts(self.set, self.results, {"untrained": round(table.mean, 5)})
+
     def _check_queries(self, queries: list[int]) -> None:
         """Keep how many queries each class has, or check that they are the same as in all other runs of the set."""
         known = queries_of(self.set, self.results)
         if not known:
-            path = self.results / self.set / "set.json"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps({"queries": queries}) + "\n")
+            _write_facts(self.set, self.results, {"queries": queries})
         elif known != queries:
             raise SystemExit(f"{self.set}: the test queries are not those of earlier runs; the data have changed.")
 
@@ -167,8 +178,23 @@ class Cell:
 
 def queries_of(name: str, results: Path) -> list[int]:
     """Return how many test queries each class of a set has; none if nothing was run on it."""
+    return _facts(name, results).get("queries", [])
+
+
+def untrained_of(name: str, results: Path) -> float | None:
+    """Return recall@1 of a set's backbone before training; None if it was not measured."""
+    return _facts(name, results).get("untrained")
+
+
+def _facts(name: str, results: Path) -> dict[str, Any]:
     path = results / name / "set.json"
-    return json.loads(path.read_text())["queries"] if path.is_file() else []
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _write_facts(name: str, results: Path, facts: dict[str, Any]) -> None:
+    path = results / name / "set.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, json.dumps(_facts(name, results) | facts) + "\n")
 
 
 def _table(store: Store, name: str, seed: int, metric: str) -> ClassTable:

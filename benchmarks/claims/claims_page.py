@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell, queries_of
-from benchmarks.claims.evidence import CORE, Judged, claims_on, first_table
+from benchmarks.claims.cells import RESULTS, VALIDATION_SHARE, Cell, queries_of, untrained_of
+from benchmarks.claims.evidence import CORE, FEWEST_SEEDS, Judged, claims_on, first_table, sets_of
 from benchmarks.claims.further_pages import choosing, robustness
 from benchmarks.claims.hypotheses import PAPERS, Claim, Paper
 from benchmarks.claims.page_words import mean_cell, points, signed, table
 from benchmarks.claims.plan_list import Progress
 from benchmarks.claims.rounds import planned_seeds
+from benchmarks.claims.searches import at_papers_values, edges, is_cut, rate_of
 from benchmarks.claims.sets import REGIMES, SETS
 from tophit.comparing.tuning import best_trial
 from tophit.files import write_text
@@ -83,11 +84,10 @@ def _judged(judged: Judged) -> str:
     paper = "" if judged.gain is None else f"; paper {points(judged.gain)}{'' if own else '*'}"
     found = verdict.found
     word = f"**{verdict.word}**"
-    if verdict.word == "supported" and judged.gain is not None and found.high < judged.gain / 2:
+    if verdict.word == "supported" and verdict.is_small:
         word += ", but less than half of the paper's gain"
     if verdict.word == "undecided":
-        needed = verdict.seeds_needed
-        word += f" ({needed} seeds would decide)" if needed else " (more seeds alone would not decide)"
+        word += f" ({_would_decide(verdict.seeds_needed, judged.sets)})"
     planned = min(
         planned_seeds(name, each) for name in judged.sets for each in (judged.claim.better, judged.claim.worse)
     )
@@ -98,6 +98,13 @@ def _judged(judged: Judged) -> str:
     return f"sees {100 * verdict.detectable:.1f}; {signed(found)}{paper}<br>{word}"
 
 
+def _would_decide(needed: int | None, names: Sequence[str]) -> str:
+    if needed is None:
+        return "more seeds alone would not decide"
+    most = min(SETS[name].most_seeds for name in names)
+    return f"{needed} seeds would decide" + (f", of which there are {most}" if needed > most else "")
+
+
 def _sets(results: Path, progress: Progress) -> list[str]:
     rows = []
     for name in CORE:
@@ -105,11 +112,17 @@ def _sets(results: Path, progress: Progress) -> list[str]:
         queries = queries_of(name, results)
         mine = [piece for piece in progress.taken if piece.cell.set == name]
         waiting, hours = progress.left(mine)
+        before = untrained_of(name, results)
+        cells = list(dict.fromkeys(piece.cell for piece in mine if piece.cell.base is None))
+        best = [100 * cell.table(cell.seeds(), "recall@1").mean for cell in cells if len(cell.seeds()) >= FEWEST_SEEDS]
         rows.append(
             [
                 f"({each.regime}) {each.title}",
                 each.note,
                 f"{len(queries)}, {sum(queries):,}" if queries else "",
+                "" if before is None else f"{100 * before:.1f}",
+                f"{max(best):.1f}" if best else "",
+                edges(name, cells),
                 f"{each.trials}",
                 f"{each.epochs}, {each.patience}",
                 f"{progress.hours(mine):.1f}" if waiting < len(mine) else "",
@@ -120,6 +133,9 @@ def _sets(results: Path, progress: Progress) -> list[str]:
         "set",
         "what learns",
         "test classes, queries",
+        "untrained",
+        "best mean of any objective",
+        "best trials at an edge",
         "trials for each seed",
         "most epochs, patience",
         "processor hours",
@@ -134,6 +150,7 @@ def _details(paper: Paper, results: Path, progress: Progress) -> list[str]:
         f"## {paper.title}",
         f"{paper.says} In the paper: {paper.trained}.",
         *_claims_table(paper, (*main, *paper.further), results, progress),
+        *_at_papers_values(paper, results),
     ]
     if paper.ablations:
         parts += [
@@ -141,6 +158,20 @@ def _details(paper: Paper, results: Path, progress: Progress) -> list[str]:
             *_claims_table(paper, paper.ablations, results, progress),
         ]
     return [*parts, *_settings(paper, results)]
+
+
+def _at_papers_values(paper: Paper, results: Path) -> list[str]:
+    """Say what the main claim's difference would be if neither side had searched more than its rate."""
+    found: dict[str, list[str]] = {}
+    for regime, claim in paper.main.items():
+        for name in sets_of(regime):
+            value = at_papers_values(claim, name, results)
+            if value is not None:
+                found.setdefault(claim.name, []).append(f"{SETS[name].title} {points(value)}")
+    if not found:
+        return []
+    each = "; ".join(f"{name}: {', '.join(values)}" for name, values in found.items())
+    return [f"With the paper's values on both sides and only the rate searched, on the validation classes: {each}."]
 
 
 def _claims_table(paper: Paper, claims: Sequence[Claim], results: Path, progress: Progress) -> list[str]:
@@ -190,11 +221,11 @@ def _found(cell: Cell, seed: int) -> str:
     best = best_trial(cell.search(seed) or [])
     if best is None:
         return ""
-    rate = best["settings"]["optimizer"]["head"]["lr"]
     own = [
         f"{path.rpartition('.')[2]} {_short(value)}" for path, value in best["settings"].items() if path != "optimizer"
     ]
-    return ", ".join([f"rate {rate:g}", *own, f"{best['best_epoch']} epochs"])
+    cut = " (the most allowed)" if is_cut(cell.set, best) else ""
+    return ", ".join([f"rate {rate_of(best):g}", *own, f"{best['best_epoch']} epochs{cut}"])
 
 
 def _short(value: object) -> str:

@@ -4,17 +4,19 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims.cells import RESULTS, Cell
+from benchmarks.claims.cells import RESULTS, Cell, untrained_of
+from benchmarks.claims.hypotheses import BASELINE
 from benchmarks.claims.rounds import ROUNDS, Round
 from benchmarks.claims.sets import SETS
 from tophit.comparing import Plan, Store
 from tophit.comparing.jobs import Job, do_job
 from tophit.comparing.plan import slug
 from tophit.comparing.tuning import best_trial, read_trials, slots_of
+from tophit.comparing.untrained import measure_untrained
+from tophit.progress import View
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Itera
     """Yield all pieces of the plan in their order, each once: of each seed all searches, then all measured runs."""
     seen = set()
     for each in rounds:
-        for name, seed in product(each.sets, range(each.seeds)):
+        for name, seed in each.places():
             cells = list(each.cells(name, results))
             for piece in (Piece(cell, kind, seed) for kind in ("search", "seed") for cell in cells):
                 if piece not in seen:
@@ -64,6 +66,9 @@ def set_up_process(out: Path) -> None:
 def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS), results: Path = RESULTS) -> None:
     """Do missing pieces in their order until the hours are over or none is left."""
     end = time.monotonic() + 3600 * hours
+    for name in sets:
+        if not SETS[name].clean and (data / SETS[name].source).exists() and untrained_of(name, results) is None:
+            keep_untrained(name, data, out, results)
     for _, piece in pieces(results=results):
         if time.monotonic() > end:
             return
@@ -73,11 +78,20 @@ def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS)
                 print(f"{time.strftime('%H:%M:%S')} {piece}: {time.process_time() - began:.0f} s", flush=True)
 
 
+def keep_untrained(name: str, data: Path, out: Path, results: Path = RESULTS) -> None:
+    """Measure the backbone of a set as it is before training, on the test classes."""
+    cell = Cell(name, BASELINE, results)
+    plan = cell.plan(SETS[name].prepare(data / SETS[name].source, (out / "data" / name).absolute()), 0)
+    store = Store(out / "untrained" / name)
+    measure_untrained(plan, store, View())
+    cell.keep_untrained(store)
+
+
 def do_piece(piece: Piece, data: Path, out: Path) -> bool:
     """Do a piece and keep its result; return False if another process is at it, or at the search that it needs."""
     cell, seed = piece.cell, piece.seed
     found = SETS[cell.set]
-    if not (cell.is_ready(seed) if piece.kind == "search" else cell.search(seed)):
+    if not (cell.is_ready(seed) if piece.kind == "search" else cell.is_found(seed)):
         return False
     place = found.prepare(data / found.source, (out / "data" / cell.set).absolute())
     store = Store(out / "runs" / cell.set / f"{slug(cell.candidate)}-{cell.digest}-{seed}")

@@ -1,11 +1,13 @@
 """The one rule by which differences are judged: every headline, table, figure and file follows from it.
 
 The judgements that are made together form a family. Holm's procedure gives each a level, so that all of them together
-are right 95% of the time, and the interval of a difference has that level. It alone decides:
+are right 95% of the time, and the interval of a difference has that level. It decides:
 
 - ``supported``: the interval is above 0.
-- ``refuted``: it is below half of what was claimed; without a claimed number, below 0.
-- ``undecided``: neither. Then it is said how many seeds would decide, if the truth is what was found.
+- ``refuted``: it is below 0; or a gain was claimed, and the interval at the family's strictest level is below half of
+  it. Holm's own levels hold for tests of 0 only: with them, claims that are half true would be refuted too often.
+- ``undecided``: neither. Then it is said how many seeds would decide with a probability of 80%, if the truth is what
+  was found.
 
 Before that, the power: the smallest true difference that would have been found with a probability of 80%, from the
 spread over seeds and classes alone. ``python -m benchmarks.compare_simulation`` shows that the rule holds.
@@ -37,9 +39,9 @@ class Verdict:
     found: Estimate
     adjusted_p: float
     detectable: float  # the smallest true difference that would have been found with a probability of 80%
-    seeds_needed: (
-        int | None
-    )  # that would decide it if the truth is what was found; None: no number would, or it is decided
+    is_small: bool  # less than half of what was claimed, beyond doubt
+    seeds_needed: int | None
+    """That would decide it with a probability of 80% if the truth is what was found; None: none would, or it is."""
 
     @property
     def is_real(self) -> bool:
@@ -63,16 +65,17 @@ def judge(
     verdicts = []
     for each, gain, p, level in zip(spreads, gains, adjusted, levels, strict=True):
         found = interval(each, level)
-        word = _word(found, gain)
-        needed = _seeds_needed(each, gain, level) if word == "undecided" else None
-        verdicts.append(Verdict(word, found, p, detectable(each, strictest), needed))
+        is_small = gain is not None and interval(each, strictest).high < gain / 2
+        word = _word(found, is_small)
+        needed = _seeds_needed(each, gain, level, strictest) if word == "undecided" else None
+        verdicts.append(Verdict(word, found, p, detectable(each, strictest), is_small, needed))
     return verdicts
 
 
-def _word(found: Estimate, gain: float | None) -> Word:
+def _word(found: Estimate, is_small: bool) -> Word:
     if found.low > 0:
         return "supported"
-    return "refuted" if found.high < (gain or 0.0) / 2 else "undecided"
+    return "refuted" if is_small or found.high < 0 else "undecided"
 
 
 def _levels(p_values: Sequence[float]) -> list[float]:
@@ -99,16 +102,22 @@ def detectable(found: Spread, level: float = 1 - DOUBT) -> float:
     return found.error * float(nctdtrinc(found.freedom, 1 - POWER, critical))
 
 
-def _seeds_needed(found: Spread, gain: float | None, level: float) -> int | None:
-    """Return the fewest seeds with which the same mean and the same spread would be decided; None if none would."""
+def _seeds_needed(found: Spread, gain: float | None, level: float, strictest: float) -> int | None:
+    """Return the fewest seeds that would decide with a probability of 80%; None if none would.
+
+    The true difference is taken to be what was found: it is shown to be not 0, or to be less than half of the gain.
+    """
     if found.seeds < 2:
         return None
 
     def is_decided(seeds: int) -> bool:
-        return _word(interval(found.with_seeds(seeds), level), gain) != "undecided"
+        more = found.with_seeds(seeds)
+        if detectable(more, level) <= abs(found.mean):
+            return True
+        return gain is not None and detectable(more, strictest) <= gain / 2 - found.mean
 
     more = range(found.seeds + 1, _MOST_SEEDS + 1)
-    place = bisect_left(more, True, key=is_decided)  # an interval shrinks with every seed
+    place = bisect_left(more, True, key=is_decided)  # what can be detected shrinks with every seed
     return more[place] if place < len(more) else None
 
 
