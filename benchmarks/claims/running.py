@@ -55,12 +55,11 @@ def pieces(rounds: tuple[Round, ...] = ROUNDS, results: Path = RESULTS) -> Itera
 
 
 def set_up_process(out: Path) -> None:
-    """Prepare this process for runs: few threads, a cache of their own, no exports. Only for a process of its own."""
+    """Prepare this process for runs: few threads, and a cache of their own. Only for a process of its own."""
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     os.environ.setdefault("TOPHIT_CACHE", str((out / "cache").absolute()))
-    os.environ["TOPHIT_ONNX"] = "0"  # an export for every small net that is measured once would cost more than it saves
 
 
 def run(data: Path, out: Path, hours: float, sets: tuple[str, ...] = tuple(SETS), results: Path = RESULTS) -> None:
@@ -83,8 +82,10 @@ def keep_untrained(name: str, data: Path, out: Path, results: Path = RESULTS) ->
     cell = Cell(name, BASELINE, results)
     plan = cell.plan(SETS[name].prepare(data / SETS[name].source, (out / "data" / name).absolute()), 0)
     store = Store(out / "untrained" / name)
-    measure_untrained(plan, store, View())
-    cell.keep_untrained(store)
+    with store.lock(BASELINE, "kept") as mine:
+        if mine:  # else another process is at it
+            measure_untrained(plan, store, View())
+            cell.keep_untrained(store)
 
 
 def do_piece(piece: Piece, data: Path, out: Path) -> bool:
