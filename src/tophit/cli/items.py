@@ -56,6 +56,8 @@ _WORDS = {
     "bytes": "on disk",
     "version": "changes so far",
     "recall_target": "recall@10 wanted",
+    "kind_wanted": "kind wanted",
+    "exact_below": "exact with fewer items than",
     "delta": "not compacted yet",
     "dead": "deleted, still stored",
 }

@@ -39,6 +39,7 @@ from tophit.search.versions import (
     keep_images_folder,
     open_for_queries,
     open_version,
+    options_to_open,
     read_versions,
     switch_version,
 )
@@ -258,8 +259,9 @@ def build_catalogue(
 ) -> tuple[Catalogue, dict[int, str]]:
     """Embed rows into the catalogue in a folder; return it, and why images could not be read by row number.
 
-    An existing catalogue gets the rows added, and items of the same id are replaced. One made by another embedder is
-    refused, unless ``replace`` asks for a new version beside it, which becomes active when it is complete.
+    An existing catalogue gets the rows added, and items of the same id are replaced; ``options`` must be those it was
+    made with, but for what a compaction may change. One made by another embedder is refused, unless ``replace`` asks
+    for a new version beside it, which becomes active when it is complete.
     """
     with _growing(embedder, folder, options, replace) as (catalogue, _):
         bad = catalogue.add(rows, progress)
@@ -364,8 +366,9 @@ def _growing(
             f"The index in {folder} ({current or 'unfinished'}) was made by another embedder. To change to this one: "
             f"tophit items reembed {folder} --run ..."
         )
+    more = options_to_open(folder, own[-1], options) if own and options is not None else {}
     name = own[-1] if own else add_version(folder, embedder, options)
-    index, loaded = open_version(folder, name, writable=True)
+    index, loaded = open_version(folder, name, writable=True, **more)
     with index:
         yield Catalogue(index, loaded), name
         index.compact()  # merges what was written and tunes the search for it
