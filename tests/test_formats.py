@@ -247,7 +247,7 @@ def test_an_index_of_a_feature_file(formats: Path, tmp_path: Path, command: Call
     name = next(hit["id"] for hit in expected["hits"] if "#" in hit["id"])
     (answer,) = json.loads(command("search", folder, "--id", name, "--k", 3, "--json"))
     assert len(answer["results"]) == 3
-    assert "1 of 1 items were found and deleted" in command("items", "delete", folder, name)
+    assert "1 item deleted" in command("items", "delete", folder, name)
     command("items", "compact", folder)
     with open_catalogue(folder) as catalogue:
         assert len(catalogue.index) == expected["count"] - 1

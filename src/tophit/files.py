@@ -51,6 +51,12 @@ def check_folder(folder: str | Path, option: str) -> None:
         raise TophitError(f"{option}: can't write to {there}: {error.strerror}. Name another folder.") from error
 
 
+def check_there(folder: str | Path, option: str) -> None:
+    """Raise if a folder to read from is not there; ``option`` is where it was named."""
+    if not Path(folder).is_dir():
+        raise UsageError(f"{option}: there is no folder {folder}.")
+
+
 def check_file(path: str | Path, option: str) -> None:
     """Raise if a file can't be written, before any work is done; the folder that is to hold it must exist."""
     path = Path(path).expanduser()

@@ -158,6 +158,8 @@ def test_other_images_models_and_settings_are_refused(embedder: Embedder, rows: 
         embed_to_folder(embedder, rows[:10], tmp_path / "v", world=2)
     with pytest.raises(UsageError, match="another runtime"):
         embed_to_folder(embedder, rows[:10], tmp_path / "v", runtime="torch-contiguous")
+    with pytest.raises(UsageError, match=r"another --part \(2048, now 100\); use the same"):
+        embed_to_folder(embedder, rows[:10], tmp_path / "v", rows_a_part=100)
     with pytest.raises(UsageError, match="another model"):
         embed_to_folder(build_embedder("small", "random", dim=8, size=32), rows[:10], tmp_path / "v")
     with pytest.raises(TophitError, match="listed twice"):

@@ -11,7 +11,7 @@ import pytest
 from tests.reporting.reported import MISLABELLED, Reported
 from tests.reporting.test_report_files import content_of
 
-from tophit.reporting.sources import unchanged
+from tophit.reporting.sources import digest_of_sources, unchanged
 
 
 @pytest.fixture
@@ -66,6 +66,29 @@ def test_a_change_makes_a_new_one(name: str, page: Path, reported: Reported) -> 
         if facts is not None:
             os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert unchanged(page, reported.other, None, None) is not None
+
+
+def test_another_spelling_of_the_same_paths_makes_no_new_one(
+    page: Path, reported: Reported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, data = reported.other, reported.images / "manifest.csv"
+    (tmp_path / "link").symlink_to(reported.other.parent)
+    monkeypatch.chdir(reported.other.parent)
+    near = reported.images.relative_to(reported.other.parent)
+    spellings = [
+        Path(run.name),
+        Path(".") / run.name,
+        Path("..") / run.parent.name / run.name,
+        tmp_path / "link" / run.name,
+    ]
+    for spelled in spellings:
+        for images in (None, str(data), f"{near}/manifest.csv", f"./{near}/../{near}/manifest.csv"):
+            assert unchanged(page, spelled, None, images) is not None, (spelled, images)
+    against = {digest_of_sources(run, spelled, None) for spelled in (str(run), f"./{run.name}", f"{run.name}/")}
+    assert len(against) == 1
+    assert against != {digest_of_sources(run, None, None)}
+    folders = {digest_of_sources(run, None, spelled) for spelled in (str(reported.images), str(near), f"{near}/")}
+    assert len(folders) == 1
 
 
 def test_another_question_makes_a_new_one(page: Path, reported: Reported) -> None:

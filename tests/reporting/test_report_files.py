@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -210,3 +211,36 @@ def test_other_images_than_the_runs_own_are_told(reported: Reported, tmp_path: P
     learned = len(data_of_run(str(reported.other), recipe.data.manifest)) - 50  # 50 images of six classes are tested
     assert any(f"learned from {learned} of these {learned} images" in note for note in notes)
     assert "before training" not in written.verdict
+
+
+def relabelled(lines: list[str]) -> list[str]:
+    return [line.replace("class 11,", "class 10,") if "class 11/2.png" in line else line for line in lines]
+
+
+def shortened(lines: list[str]) -> list[str]:
+    return [line for line in lines if "class 11/2.png" not in line]
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize(
+    ("change", "same"), [(relabelled, False), (shortened, False), (lambda lines: [lines[0], *lines[:0:-1]], True)]
+)
+def test_the_value_before_training_is_told_only_of_the_same_queries(
+    change: Callable[[list[str]], list[str]], same: bool, earlier: bool, reported: Reported, tmp_path: Path
+) -> None:
+    """The metric alone moves too little to tell; the order and the folder of the rows do not count."""
+    images, run = shutil.copytree(reported.images, tmp_path / "moved"), shutil.copytree(reported.run, tmp_path / "run")
+    lines = change((images / "manifest.csv").read_text().splitlines())
+    (images / "changed.csv").write_text("\n".join(lines) + "\n")
+    result = json.loads((run / "result.json").read_text())
+    result["before"] = {name: value / 2 for name, value in result["test"].items()}
+    result |= {"gain": {"MAP@R": {"mean": 0.1, "low": 0.0, "high": 0.2}}, "gain_classes": 6}
+    if earlier:  # a run of an earlier version did not keep which rows it was tested on
+        del result["test_rows"]
+    (run / "result.json").write_text(json.dumps(result))
+    written = make_report(run, data=str(images / "changed.csv"))
+    notes = " ".join(content_of(written.page)["notes"])
+    assert ("points above the backbone before training" in written.verdict) == same
+    assert ("before training the first was right" in written.verdict) == same
+    assert ("Against the untrained backbone on the 6 test classes" in notes) == same
+    assert ("The run was tested on other images or labels than these" in notes) == (not same)

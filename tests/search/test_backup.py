@@ -12,6 +12,7 @@ from benchmarks.damage import flip
 from typer.testing import CliRunner
 
 from tophit.cli import app
+from tophit.errors import UsageError
 from tophit.models import build_embedder
 from tophit.search import Index
 from tophit.search.backup import back_up, restore
@@ -151,6 +152,25 @@ def test_a_damaged_list_of_versions_is_made_again(catalogue: Path, command: Comm
     assert "does not match its checksum" in command("items", "info", catalogue)[1]
     assert "made again from the versions found; v1 is active" in command("items", "repair", catalogue)[1]
     assert len(ids(catalogue)) == 50
+
+
+def test_a_lost_list_of_versions_is_damage_and_is_made_again(catalogue: Path, command: Command) -> None:
+    (catalogue / "catalogue.json").unlink()
+    code, said = command("items", "verify", catalogue)
+    assert (code, "catalogue.json, which names the versions, is missing" in said) == (1, True)
+    assert "made again from the versions found; v1 is active" in command("items", "repair", catalogue)[1]
+    assert command("items", "verify", catalogue)[0] == 0
+    assert len(ids(catalogue)) == 50
+
+
+@pytest.mark.parametrize("word", ["verify", "repair"])
+def test_a_folder_without_an_index_is_not_called_damaged(tmp_path: Path, word: str) -> None:
+    (tmp_path / "photos").mkdir()
+    for folder in (tmp_path / "nothere", tmp_path / "photos"):
+        done = CliRunner().invoke(app, ["items", word, str(folder)])
+        assert isinstance(done.exception, UsageError)
+        assert str(done.exception).startswith(f"There is no index in {folder} ")
+        assert done.output == ""
 
 
 def test_an_index_alone_is_verified_and_repaired(tmp_path: Path, command: Command) -> None:

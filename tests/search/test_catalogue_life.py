@@ -127,7 +127,7 @@ def test_bulk_load_resumes_where_it_stopped(
     embedder = embedder_of(8)
     write_embedded(tmp_path / "vectors", embedder, rows, 6)
     place = place_of(backend, request, tmp_path)
-    options = IndexOptions(backend, "" if backend == "local" else place.location, place.name)
+    options = IndexOptions(backend, *(() if backend == "local" else (place.location, place.name)))
 
     def stopping(items: Sequence[Path], total: int) -> Sequence[Path]:
         assert total == 6
@@ -165,7 +165,7 @@ def test_a_new_model_beside_the_old_and_back(
     backend: str, request: pytest.FixtureRequest, rows: Sequence[ImageRow], tmp_path: Path
 ) -> None:
     place = place_of(backend, request, tmp_path)
-    options = IndexOptions(backend, "" if backend == "local" else place.location, place.name)
+    options = IndexOptions(backend, *(() if backend == "local" else (place.location, place.name)))
     old, new = embedder_of(8), embedder_of(12)
     folder = tmp_path / "i"
     build_catalogue(old, rows, folder, options=options)[0].close()

@@ -56,7 +56,9 @@ def test_an_index_from_its_making_to_a_new_model_and_back(tophit: Run, pictures:
     assert "active version" in tophit("items", "info", index).stdout
     assert json.loads(tophit("items", "info", index, "--json").stdout)["version in force"] == "v1"
     assert json.loads(tophit("items", "info", index, "--where", "label=class 1", "--json").stdout)["matching"] == 6
-    assert "1 of 2 items were found and deleted" in tophit("items", "delete", index, first, "nothing").stdout
+    with pytest.raises(UsageError, match=r"Not in the index: nothing\. Nothing was deleted"):
+        tophit("items", "delete", index, first, "nothing")
+    assert "1 item deleted" in tophit("items", "delete", index, first).stdout
     tophit("items", "compact", index)
     assert "No problems found" in tophit("items", "verify", index).stdout
     done = tophit("items", "duplicates", index, "--threshold", 0.5, "--out", tmp_path / "d.csv")

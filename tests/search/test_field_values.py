@@ -1,5 +1,7 @@
 """Searches that would silently find something else: boxes, filters and ids that do not fit."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from tophit.cli import app
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
+from tophit.search.catalogue import open_catalogue
 
 Run = Callable[..., Any]
 
@@ -54,6 +57,58 @@ def test_a_value_that_no_item_has_is_told_with_those_there_are(search: Run, pict
     done = search(pictures / "class 1" / "0.png", "--where", "label=clas 1")
     assert done.exit_code == 0
     assert "No item meets the filter. Values of label: class 0, class 1, class 2" in done.stderr
+
+
+def test_info_tells_the_same_of_fields_and_values(index: Path) -> None:
+    def info(where: str) -> Any:
+        words = ["items", "info", str(index), "--json", "--where", where]
+        return CliRunner().invoke(app, words, catch_exceptions=False)
+
+    with pytest.raises(UsageError, match=r"No item has a field 'lable'\. Did you mean 'label'\? Fields: label, path"):
+        info("lable=class 1")
+    done = info("label=clas 1")
+    assert json.loads(done.stdout)["matching"] == 0
+    assert "No item meets the filter. Values of label: class 0, class 1, class 2" in done.stderr
+    assert json.loads(info("label=class 1").stdout)["matching"] == 6
+
+
+def test_items_are_deleted_by_the_names_that_search_takes_all_or_none(
+    index: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(index, tmp_path / "copy")
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def delete(*names: object) -> str:
+        words = ["items", "delete", copy, *names]
+        return CliRunner().invoke(app, [str(each) for each in words], catch_exceptions=False).stdout
+
+    def count() -> int:
+        with open_catalogue(copy) as catalogue:
+            return len(catalogue.index)
+
+    monkeypatch.chdir(pictures)
+    one, two, three = (f"class {kind}/{kind}.png" for kind in range(3))
+    with pytest.raises(UsageError, match=r"Not in the index: a, b, c, d, e and 1 more\. Nothing was deleted"):
+        delete(one, *"abcdef")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"'2\.png' is the end of 8 ids, such as .* write more"):
+        delete(pictures / one, "2.png")
+    assert count() == 48
+    monkeypatch.chdir(pictures)
+    assert f"{one}: {pictures / one}\n1 item deleted" in delete(one, pictures / one)
+    monkeypatch.chdir(tmp_path)
+    assert f"{two}: {pictures / two}\n2 items deleted" in delete(two, pictures / three)
+    assert count() == 45
+    with open_catalogue(copy) as catalogue:
+        assert catalogue.index.get([str(pictures / name) for name in (one, two, three)]) == [None] * 3
+
+
+def test_a_list_of_duplicates_that_can_not_be_written_is_refused_at_once(index: Path, tmp_path: Path) -> None:
+    words = ["items", "duplicates", str(index), "--out", str(tmp_path / "missing" / "x.csv")]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, UsageError)
+    assert "--out: there is no folder" in str(done.exception)
+    assert "near-duplicates" not in done.output  # nothing was compared
 
 
 def test_an_item_is_named_by_a_path_from_the_working_folder_or_the_end_of_its_id(

@@ -79,6 +79,8 @@ def test_the_command_takes_words(words_index: Path, pictures: Path, tmp_path: Pa
     image = pictures / "class 0" / "0.png"
     mixed = json.loads(run(words_index, image, "--text", "blue", "--text-weight", 0.2, "--json").stdout)
     assert mixed[0]["query"] == f"{image} and blue"
+    with pytest.raises(UsageError, match=r"--text-weight weighs words beside images: give --text too"):
+        run(words_index, image, "--text-weight", 0.3)
     run(words_index, "--text", "blue mug", "--sheet", tmp_path / "s.png")
     assert (tmp_path / "s.png").is_file()
     without = tmp_path / "plain"

@@ -8,8 +8,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 from tests.serve.served import ADMIN, READ, Place, client_of, encoded
+from typer.testing import CliRunner
 
 from conftest import draw_picture
+from tophit.cli import app
 from tophit.errors import TophitError, UsageError
 from tophit.serve.config import Limits
 from tophit.serve.guard import Guard
@@ -69,6 +71,12 @@ def test_a_client_can_not_name_a_file(admin: TestClient) -> None:
     stored = list((admin.library.own_folder / "images").iterdir())  # type: ignore[attr-defined]
     assert len(stored) == 1
     assert stored[0].suffix == ".webp"
+
+
+def test_a_folder_of_images_that_is_not_there_is_refused_at_once(served: Place, tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["serve", str(served.index), "--images", str(tmp_path / "nothere")])
+    assert isinstance(done.exception, UsageError)
+    assert str(done.exception) == f"--images: there is no folder {tmp_path / 'nothere'}."
 
 
 # Access

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from tophit.cli.search import BuildOption, MemoryOption, WhereOption
-from tophit.cli.shell import RunOption, Verbose, app, console
+from tophit.cli.shell import RunOption, Verbose, app, console, errors
 from tophit.errors import TophitError
 from tophit.wording import counted, readable_bytes
 
@@ -31,14 +31,19 @@ def info(
     import json
 
     from tophit.search.catalogue import open_to_search
+    from tophit.search.field_values import check_fields, why_nothing
     from tophit.search.filters import parse_typed_filter
     from tophit.search.versions import read_versions
 
     known = read_versions(folder)
+    conditions = parse_typed_filter(where or [])
     with open_to_search(folder) as catalogue:
         facts: dict[str, Any] = catalogue.index.stats()
-        if where:
-            facts["matching"] = catalogue.index.count(parse_typed_filter(where))
+        if conditions:
+            check_fields(catalogue.index, conditions)
+            facts["matching"] = catalogue.index.count(conditions)
+            if not facts["matching"]:
+                errors.print(why_nothing(catalogue.index, conditions), highlight=False, markup=False, soft_wrap=True)
     facts |= {"version in force": known.current, "versions": ", ".join(known.versions)}
     if as_json:  # whose keys stay
         print(json.dumps(facts, indent=2, default=str))
@@ -56,6 +61,8 @@ _WORDS = {
     "bytes": "on disk",
     "version": "changes so far",
     "recall_target": "recall@10 wanted",
+    "kind_wanted": "kind wanted",
+    "exact_below": "exact with fewer items than",
     "delta": "not compacted yet",
     "dead": "deleted, still stored",
 }
@@ -90,14 +97,20 @@ def _measured(one: dict[str, Any]) -> str:
 @items_app.command("delete", epilog="Example: tophit items delete mine.index /photos/a.jpg /photos/b.jpg")
 def delete(
     folder: Folder,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The items to remove.")],
+    ids: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="The items to remove: ids, paths, or the ends of ids.")
+    ],
     verbose: Verbose = False,
 ) -> None:
-    """Remove items by their ids."""
+    """Remove items, as search --id names them; if one is not found, none is removed."""
     from tophit.search.catalogue import open_to_search
 
     with open_to_search(folder, writable=True) as catalogue:
-        console.print(f"{catalogue.index.delete(ids)} of {len(ids)} items were found and deleted.", highlight=False)
+        found = catalogue.delete(ids)
+    for text, name in found.items():
+        if text != name:
+            console.print(f"{text}: {name}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{counted(len(set(found.values())), 'item')} deleted.", highlight=False)
 
 
 @items_app.command("duplicates", epilog="Example: tophit items duplicates mine.index --threshold 0.97 --out pairs.csv")
@@ -108,10 +121,13 @@ def duplicates(
     verbose: Verbose = False,
 ) -> None:
     """Find groups of near-duplicates."""
+    from tophit.files import check_file
     from tophit.progress import TerminalView
     from tophit.search.catalogue import open_to_search
     from tophit.search.duplicates import near_duplicates, write_duplicates
 
+    if out is not None:
+        check_file(out, "--out")
     with open_to_search(folder) as catalogue:
         groups = near_duplicates(catalogue.index, threshold, TerminalView(console).track("Comparing"))
     console.print(f"{sum(map(len, groups))} items in {len(groups)} groups of near-duplicates.", highlight=False)

@@ -82,7 +82,9 @@ def index(
     uri: Annotated[str, typer.Option("--uri")] = "",
     dsn: Annotated[str, typer.Option("--dsn")] = "",
     kind: Annotated[str | None, typer.Option("--kind")] = None,
-    name: Annotated[str, typer.Option("--name", help="Start of the collection's or table's name.")] = "tophit",
+    name: Annotated[
+        str | None, typer.Option("--name", help="Start of the collection's or table's name; without: tophit.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Embed images and write an index that can be searched, or add them to one."""
@@ -92,15 +94,17 @@ def index(
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
     from tophit.api import images_for, without_labels
     from tophit.files import check_cache, check_folder
-    from tophit.search.versions import IndexOptions
+    from tophit.search.versions import IndexOptions, check_options
 
     check_folder(out, "--out")
     check_cache()
     options = IndexOptions(backend, uri or dsn, name, kind, recall, memory, build)
+    check_options(out, options)
     part = None if images is None else images_for(images, run, split)
     from tophit.models import load
     from tophit.progress import TerminalView
     from tophit.search.catalogue import build_catalogue, load_catalogue
+    from tophit.search.local.describing import why_exact
 
     view = TerminalView(console)
     if part is None:
@@ -129,6 +133,8 @@ def index(
         stats = catalogue.index.stats()
         if stats.get("recall@10", 1) < 1:
             console.print(f"Kind of index: {stats['kind']}; recall@10 measured: {stats['recall@10']:.3f}")
+        if kind is not None and (reason := why_exact(stats)):
+            console.print(reason, highlight=False)
 
 
 @app.command(

@@ -50,8 +50,11 @@ def serve(
     verbose: Verbose = False,
 ) -> None:
     """Serve an index over HTTP, with a page to search it in a browser."""
+    from tophit.files import check_there
     from tophit.search.versions import read_versions
 
+    if images is not None:
+        check_there(images, "--images")
     for index in (folder, against):
         if index is not None:
             read_versions(index)  # before torch, whose import takes long

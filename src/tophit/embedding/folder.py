@@ -147,6 +147,7 @@ _WORDS = {
     "fingerprint": "model",
     "rows_digest": "list of images",
     "processes": "number of processes",
+    "rows_a_part": "--part",
 }
 
 

@@ -35,9 +35,9 @@ from tophit.reporting.written import Written
 from tophit.tables import set_up_sentence
 from tophit.training.evaluate import judging_of, named_set_metrics, wanted_metrics
 from tophit.training.proxies import has_proxies
-from tophit.training.result import TrainingResult
+from tophit.training.result import TrainingResult, gain_sentence
 from tophit.training.run import Run, advantage_of, data_of_run
-from tophit.training.run_rows import has_pairs
+from tophit.training.run_rows import digest_of_rows, has_pairs
 
 _TRAINED = {
     "head": "the head",
@@ -45,6 +45,10 @@ _TRAINED = {
     "lora": "the head and adapters of the network's layers (LoRA)",
     "all": "the whole network",
 }
+
+_ABOUT_THE_SAME = 0.01  # of the same images, measured by another machine or in another precision
+_SAME = 1e-6
+_OTHER_QUERIES = "The run was tested on other images or labels than these, so its values before training are left out."
 
 
 def make_report(
@@ -93,7 +97,7 @@ def make_report(
     problems, planted = _problems(first, manifest, memory_budget, view)
     listed = path.with_name(f"{path.stem}_label_problems.csv")
     content |= {
-        "notes": _notes(first, result, len(part) - len(first.rows), against),
+        "notes": _notes(first, result, len(part) - len(first.rows), against, is_own),
         "drawings": drawings_part(drawings),
         "chances": None if chances is None else {"sentences": chances.sentences(), "drawings": drawings_part(told)},
         "problems": problems_part(problems, planted, listed.name, pictures),
@@ -168,8 +172,14 @@ def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
 
 
 def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) -> bool:
-    """Say whether the images are those of the run's own test: the metric has the same value again."""
-    return abs(first.metrics[metric] - result["test"].get(metric, float("nan"))) < 0.01
+    """Say whether the very rows of the run's own test were measured, and the metric has its value again.
+
+    Runs of earlier versions did not keep which rows they were: then the value must be the same to the last digits.
+    """
+    difference = abs(first.metrics[metric] - result["test"].get(metric, float("nan")))
+    if "test_rows" not in result:
+        return difference < _SAME
+    return result["test_rows"] == digest_of_rows(first.rows) and difference < _ABOUT_THE_SAME
 
 
 def _test_part(manifest: Manifest) -> Manifest:
@@ -200,8 +210,12 @@ def _top_k_of(against: str | None) -> TopK | None:
     return _top_k(run.recipe()) if run is not None and run.recipe_path.is_file() else None
 
 
-def _notes(first: Measured, result: TrainingResult, unread: int, against: str | None) -> list[str]:
-    notes = [sentence for sentence in result.sentences() if sentence not in result.get("calibration", ())]
+def _notes(first: Measured, result: TrainingResult, unread: int, against: str | None, is_own: bool) -> list[str]:
+    gained = [gain_sentence(result)] if result.get("gain") and not is_own else []
+    elsewhere = (*result.get("calibration", ()), *gained)
+    notes = [sentence for sentence in result.sentences() if sentence not in elsewhere]
+    if result.before and not is_own:
+        notes.append(_OTHER_QUERIES)
     if unread:
         notes.append(f"{unread:,} test images could not be read and are left out.")
     if against is not None and (warning := advantage_of(against, first.rows)):

@@ -4,14 +4,19 @@ Nothing here imports torch, so the command answers at once.
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import cache
 from html import escape, unescape
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from tophit import __version__
 from tophit.data.feature_files import feature_file_of
+from tophit.data.manifest import FEATURE_FILE, ImageRow
 from tophit.errors import TophitError
 from tophit.models.named import embedder_folder
 from tophit.recipe import read_recipe
@@ -27,16 +32,19 @@ _SAID = re.compile(r'<meta name="(description|tophit-sources)" content="([^"]*)"
 def digest_of_sources(folder: Path, against: str | None, data: str | None) -> str:
     """Return a digest of all that the page of a run shows: the run, the other model, the images, and what draws it.
 
-    Files count by name, size and time of their last change. Empty if the data can't be read.
+    Files count by name, size and time of their last change; how a path is spelled does not count. Empty if the data
+    can't be read.
     """
-    run = Run(folder)
-    recipe = read_recipe(run.recipe_path, absent={})
+    folder = folder.resolve()
+    recipe = read_recipe(Run(folder).recipe_path, absent={})
     try:
-        rows = data_of(recipe, data).rows
+        rows = _plainly_spelled(data_of(recipe, data))
     except (TophitError, OSError):
         return ""
-    digest = hashlib.sha256(repr((__version__, against, [bool(find_spec(name)) for name in _DRAWN_BY])).encode())
-    models = [folder, *([] if against is None else [Path(against)])]
+    other = against if against is None or embedder_folder(against) is None else str(Path(against).resolve())
+    drawn_by = [bool(find_spec(name)) for name in _DRAWN_BY]
+    digest = hashlib.sha256(repr((__version__, other, drawn_by)).encode())
+    models = [folder, *([] if other is None else [Path(other)])]
     images = (row.path for row in rows) if feature_file_of(rows) is None else (Path(feature_file_of(rows) or ""),)
     for path in (*(path for model in models for path in _files_of(model)), *images):
         digest.update(_facts(path))
@@ -62,6 +70,20 @@ def unchanged(page: Path, folder: Path, against: str | None, data: str | None) -
     if not digest or digest != digest_of_sources(folder, against, data):
         return None
     return Written(page, unescape(said.get("description", "")), listed, [], is_new=False)
+
+
+def _plainly_spelled(rows: Iterable[ImageRow]) -> list[ImageRow]:
+    """Return rows whose paths lie in resolved folders; each folder is looked up once."""
+    resolved = cache(os.path.realpath)
+
+    def plain(path: str | Path) -> Path:
+        return Path(resolved(os.path.dirname(path)), os.path.basename(path))
+
+    def own(metadata: dict[str, Any]) -> dict[str, Any]:
+        file = metadata.get(FEATURE_FILE)
+        return metadata if file is None else {**metadata, FEATURE_FILE: str(plain(file))}
+
+    return [replace(row, path=plain(row.path), metadata=own(row.metadata)) for row in rows]
 
 
 def _files_of(model: Path) -> Iterator[Path]:

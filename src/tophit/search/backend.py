@@ -165,7 +165,10 @@ class BackendFacts:
     kinds: tuple[str, ...] = ()
     """The kinds of index there are, for the help."""
     tunes_recall: bool = False
-    """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index."""
+    """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index.
+
+    ``open`` takes them too, and the kind, for the next compaction.
+    """
     secrets: Mapping[str, str] = field(default_factory=dict)
     """Arguments of ``create`` and ``open`` that come from environment variables and are never written to disk."""
     password: str = ""

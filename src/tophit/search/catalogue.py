@@ -39,6 +39,7 @@ from tophit.search.versions import (
     keep_images_folder,
     open_for_queries,
     open_version,
+    options_to_open,
     read_versions,
     switch_version,
 )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _ROWS = 4096  # embedded and written at a time, so that an interruption loses little
 _LOADED = "loaded.json"
+_NAMED = 5
 
 Example = ImageInput | ItemId
 
@@ -194,14 +196,36 @@ class Catalogue:
 
     def known_id(self, text: str) -> str | None:
         """Return the id of the item that a user names: an id, a path from the working folder, or the end of one id."""
-        names = [text, str(Path(text).absolute())]
-        found = next((item.id for item in self.index.get(names) if item is not None), None)
-        if found is not None or Path(text).is_absolute() or Path(text).is_file():
-            return found
-        ends = [item.id for item in self.index.items() if item.id.endswith(f"{os.sep}{text}")]
-        if len(ends) > 1:
-            raise UsageError(f"'{text}' is the end of {len(ends)} ids, such as {ends[0]} and {ends[1]}; write more.")
-        return ends[0] if ends else None
+        return self.known_ids([text]).get(text)
+
+    def known_ids(self, texts: Sequence[str]) -> dict[str, str]:
+        """Return the ids of the items that a user names, by name; what names no item is left out."""
+        paths = {text: str(Path(text).absolute()) for text in texts}
+        there = {item.id for item in self.index.get([*paths, *paths.values()]) if item is not None}
+        found = {text: name for text, path in paths.items() for name in (path, text) if name in there}
+        rest = {text for text in texts if text not in found and not Path(text).is_absolute()}
+        return found | self._ids_that_end({text for text in rest if not Path(text).is_file()})
+
+    def delete(self, texts: Sequence[str]) -> dict[str, str]:
+        """Remove the items that a user names and return their ids, by name; if one names no item, none is removed."""
+        found = self.known_ids(texts)
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        if missing:
+            listed = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if missing[_NAMED:] else "")
+            raise UsageError(f"Not in the index: {listed}. Nothing was deleted.")
+        self.index.delete(list(found.values()))
+        return found
+
+    def _ids_that_end(self, texts: set[str]) -> dict[str, str]:
+        """Return the only id that ends with each text, after a separator; the end of several is an error."""
+        found: dict[str, list[str]] = {}
+        for item in self.index.items() if texts else ():
+            for text in texts.intersection(_ends(item.id)):
+                found.setdefault(text, []).append(item.id)
+        for text, ids in found.items():
+            if len(ids) > 1:
+                raise UsageError(f"'{text}' is the end of {len(ids)} ids, such as {ids[0]} and {ids[1]}; write more.")
+        return {text: ids[0] for text, ids in found.items()}
 
     def add(self, rows: Sequence[ImageRow], progress: Progress | None = None) -> dict[int, str]:
         """Embed rows and upsert them; return why images could not be read, by row number from 0."""
@@ -247,6 +271,14 @@ class Catalogue:
         return read_image(image, box, self.embedder.preprocessing.least_side)
 
 
+def _ends(item_id: str) -> Iterator[str]:
+    """Yield what follows each separator of an id."""
+    place = item_id.find(os.sep)
+    while place >= 0:
+        yield item_id[place + 1 :]
+        place = item_id.find(os.sep, place + 1)
+
+
 def build_catalogue(
     embedder: "Embedder",
     rows: Sequence[ImageRow],
@@ -258,8 +290,9 @@ def build_catalogue(
 ) -> tuple[Catalogue, dict[int, str]]:
     """Embed rows into the catalogue in a folder; return it, and why images could not be read by row number.
 
-    An existing catalogue gets the rows added, and items of the same id are replaced. One made by another embedder is
-    refused, unless ``replace`` asks for a new version beside it, which becomes active when it is complete.
+    An existing catalogue gets the rows added, and items of the same id are replaced; ``options`` must be those it was
+    made with, but for what a compaction may change. One made by another embedder is refused, unless ``replace`` asks
+    for a new version beside it, which becomes active when it is complete.
     """
     with _growing(embedder, folder, options, replace) as (catalogue, _):
         bad = catalogue.add(rows, progress)
@@ -364,8 +397,9 @@ def _growing(
             f"The index in {folder} ({current or 'unfinished'}) was made by another embedder. To change to this one: "
             f"tophit items reembed {folder} --run ..."
         )
+    more = options_to_open(folder, own[-1], options) if own and options is not None else {}
     name = own[-1] if own else add_version(folder, embedder, options)
-    index, loaded = open_version(folder, name, writable=True)
+    index, loaded = open_version(folder, name, writable=True, **more)
     with index:
         yield Catalogue(index, loaded), name
         index.compact()  # merges what was written and tunes the search for it

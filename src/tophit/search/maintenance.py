@@ -23,12 +23,19 @@ BACKUP_MARK = "backup.json"
 
 
 def verify_catalogue(folder: str | Path) -> list[str]:
-    """Read every file of a catalogue, or of an index alone, and return what is wrong, one sentence each."""
+    """Read every file of a catalogue, or of an index alone, and return what is wrong, one sentence each.
+
+    A folder without an index is wrong use, not damage.
+    """
     folder = Path(folder)
     if not is_catalogue(folder) and is_index(folder):
         return verify(folder)
+    if not is_catalogue(folder) and _found_versions(folder).versions:
+        return [f"{folder / NAME}, which names the versions, is missing."]
     try:
         known = read_versions(folder)
+    except UsageError:
+        raise
     except TophitError as error:
         return [str(error)]
     problems = [
@@ -58,8 +65,6 @@ def repair_catalogue(folder: str | Path) -> list[str]:
     try:
         known = read_versions(folder)
     except TophitError as error:
-        if not is_catalogue(folder):
-            raise
         known = _found_versions(folder)
         if not known.versions:
             raise

@@ -86,6 +86,8 @@ class Query(Generic[Source]):
             raise UsageError(f"Say what to search for: {say.sources}, or {say.prefix}like.")
         if not 0 <= self.text_weight <= 1:
             raise UsageError(f"{say.prefix}text-weight is from 0 (only pictures) to 1 (only words).")
+        if self.text is None and self.text_weight != TEXT_WEIGHT:
+            raise UsageError(f"{say.prefix}text-weight weighs words beside images: give {say.prefix}text too.")
         if self.unlike and not (self.like or self.examples or self.text):
             raise UsageError(f"{say.prefix}unlike needs something that is wanted: {say.sources}, or {say.prefix}like.")
         if self.box is not None and (len(self.examples) != 1 or not can_crop(self.examples[0])):

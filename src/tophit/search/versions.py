@@ -16,12 +16,14 @@ from tophit.calibrating import read_calibration
 from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json, write_checked_json
-from tophit.search.backend import backend_facts, folder_backend
+from tophit.registry import names
+from tophit.search.backend import BackendFacts, backend_facts, folder_backend
 from tophit.search.credentials import (
     credentials,
     from_environment,
     refuse_password,
     remember_address,
+    shown,
     withheld,
 )
 from tophit.search.index import Index
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 NAME = "catalogue.json"
 _FORMAT = 1
+_NAME_START = "tophit"
 
 
 @dataclass(frozen=True)
@@ -66,16 +69,17 @@ class Versions:
 
 @dataclass(frozen=True)
 class IndexOptions:
-    """How a new index is made: in which backend, at which address, and the start of its name there.
+    """How an index is made: in which backend, at which address, and the start of its name there.
 
     ``kind`` is the backend's word for a kind of index, such as hnsw. ``recall`` is what a large index is tuned for,
-    where the backend can do that; ``memory`` and ``build`` are its budget, such as 2GB and 5min. Without a ``backend``
-    the index is kept in the catalogue's folder.
+    where the backend can do that; ``memory`` and ``build`` are its budget, such as 2GB and 5min. These four count for
+    an existing index of such a backend too, from its next compaction. Without a ``backend`` the index is kept in the
+    catalogue's folder.
     """
 
     backend: str | None = None
     location: str = ""
-    name: str = "tophit"
+    name: str | None = None
     kind: str | None = None
     recall: float | None = None
     memory: str | None = None
@@ -161,6 +165,44 @@ def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions 
     return name
 
 
+def check_options(folder: str | Path, options: IndexOptions) -> None:
+    """Refuse, before any work, options that a new index can't take, or none of the versions of an existing one."""
+    known = read_versions(folder).versions if is_catalogue(folder) else {}
+    if not known:
+        _version(options, "v1", "")
+        return
+    refused: list[UsageError] = []
+    for name in known:
+        try:
+            options_to_open(folder, name, options)
+        except UsageError as error:
+            refused.append(error)
+    if len(refused) == len(known):
+        raise refused[-1]
+
+
+def options_to_open(folder: str | Path, name: str, options: IndexOptions) -> dict[str, Any]:
+    """Return the options that count for an existing version from its next compaction; refuse what it can't become."""
+    version = read_versions(folder).versions[name]
+    facts = backend_facts(version.backend)
+    _check_tuning(version.backend, options)
+    there = {"--backend": version.backend}
+    given = {"--backend": options.backend, facts.address: options.location or None, "--name": options.name}
+    if not facts.in_folder:
+        there |= {facts.address: version.location, "--name": _name_start(version)}
+    if not facts.tunes_recall:
+        there["--kind"] = version.made_with.get(facts.kind_option, "".join(facts.kinds[:1]))
+        given["--kind"] = options.kind and options.kind.lower()
+    wrong = [option for option, value in given.items() if value is not None and value != there.get(option)]
+    if wrong:
+        made = ", ".join(f"{option} {shown(value)}" for option, value in there.items() if value)
+        raise UsageError(
+            f"The index in {folder} exists already, made with {made}: leave {' and '.join(wrong)} out, or make another "
+            "index with another --out."
+        )
+    return _made_with(facts, options) if facts.tunes_recall else {}
+
+
 def keep_images_folder(folder: str | Path, paths: Iterable[str | Path]) -> None:
     """Note where the images are, while the index is made for the first time; later it stays as it is."""
     known = read_versions(folder)
@@ -187,9 +229,11 @@ def roll_back(folder: str | Path) -> str:
     return previous
 
 
-def open_version(folder: str | Path, name: str | None = None, writable: bool = False) -> "tuple[Index, Embedder]":
+def open_version(
+    folder: str | Path, name: str | None = None, writable: bool = False, **options: Any
+) -> "tuple[Index, Embedder]":
     """Open the index and the embedder of a version, by default the active one; refuse a pair that does not fit."""
-    index, place = _open_index(Path(folder), name, writable)
+    index, place = _open_index(Path(folder), name, writable, options)
     return index, load_checked(place, index.fingerprint)
 
 
@@ -233,19 +277,49 @@ def _new_name(folder: Path, known: Versions) -> str:
 def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
     backend = options.backend or folder_backend()
     facts = backend_facts(backend)
-    if options.recall is not None and not facts.tunes_recall:
-        raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
-    budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
-    if budget and not facts.tunes_recall:
-        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
-    given = {facts.kind_option: options.kind, "recall": options.recall, **budget}
-    made_with = {key: value for key, value in given.items() if value is not None}
+    _check_tuning(backend, options)
+    made_with = _made_with(facts, options)
     if facts.in_folder:
+        _refuse_address(backend, options)
         return Version(backend, f"{name}/index", fingerprint, made_with=made_with)
     if not options.location:
         raise UsageError(f"The backend {backend} needs an address: {facts.address}.")
     refuse_password(facts, options.location)
-    return Version(backend, options.location, fingerprint, {facts.named_by: f"{options.name}_{name}"}, made_with)
+    named = {facts.named_by: f"{options.name or _NAME_START}_{name}"}
+    return Version(backend, options.location, fingerprint, named, made_with)
+
+
+def _check_tuning(backend: str, options: IndexOptions) -> None:
+    """Refuse a recall or a budget for a backend that does not tune itself."""
+    if backend_facts(backend).tunes_recall:
+        return
+    if options.recall is not None:
+        raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
+    budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
+    if budget:
+        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
+
+
+def _refuse_address(backend: str, options: IndexOptions) -> None:
+    """Refuse an address or a name for a backend that keeps its files in the index's folder."""
+    if options.location or options.name is not None:
+        servers = [name for name in names("backend") if not backend_facts(name).in_folder]
+        raise UsageError(
+            f"The {backend} backend keeps the vectors in the index's own folder and takes no address (--uri, --dsn) "
+            f"and no --name: leave them out, or name another --backend ({', '.join(servers)})."
+        )
+
+
+def _made_with(facts: BackendFacts, options: IndexOptions) -> dict[str, Any]:
+    """Return the options of a backend that were given."""
+    given = {facts.kind_option: options.kind, "recall": options.recall}
+    given |= {"memory": options.memory, "build": options.build}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def _name_start(version: Version) -> str:
+    """Return what the names of a version's collection or table and of its successors start with."""
+    return str(version.options.get(backend_facts(version.backend).named_by, "")).rpartition("_")[0] or _NAME_START
 
 
 def _names(options: Mapping[str, Any]) -> str:
@@ -258,9 +332,9 @@ def _options_of(known: Versions) -> IndexOptions:
         return IndexOptions()
     version = known.versions[known.current]
     facts, made = backend_facts(version.backend), version.made_with
-    name = str(version.options.get(facts.named_by, "tophit_")).rpartition("_")[0]
+    place = ("", None) if facts.in_folder else (version.location, _name_start(version))
     more = {option: made.get(option) for option in ("recall", "memory", "build")}
-    return IndexOptions(version.backend, version.location, name, made.get(facts.kind_option), **more)
+    return IndexOptions(version.backend, *place, made.get(facts.kind_option), **more)
 
 
 def _location(folder: Path, version: Version) -> str:

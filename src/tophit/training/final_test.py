@@ -31,7 +31,7 @@ from tophit.training.paper import beside_paper
 from tophit.training.result import gain_fields
 from tophit.training.row_relevance import usual_metrics
 from tophit.training.run import Run
-from tophit.training.run_rows import RunRows, has_pairs
+from tophit.training.run_rows import RunRows, digest_of_rows, has_pairs
 from tophit.training.sources import BadImages, shared_embeddings
 
 
@@ -123,8 +123,9 @@ class FinalTest:
         return on_first(self.stepper, measure)
 
     def _with_details(self, found: dict[str, Any], vectors: np.ndarray, rows: Sequence[ImageRow]) -> dict[str, Any]:
-        """Add clusters, distances, named test sets and the paper's numbers to what was kept."""
+        """Add which rows were measured, clusters, distances, named test sets and the paper's numbers."""
         recipe = self.recipe
+        found["test_rows"] = digest_of_rows(rows)
         found["test"] |= cluster_metrics(vectors, rows, wanted_clusters(recipe), recipe.seed)
         found["test"] |= spread_metrics(vectors, rows, recipe.paper.measured)
         protocol = recipe.evaluation.protocol

@@ -1,11 +1,12 @@
 """The rows that a run learns from and is measured on: split, merged and checked."""
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from tophit.data.folders import open_data
-from tophit.data.manifest import SPLITS, Manifest
+from tophit.data.manifest import SPLITS, ImageRow, Manifest
 from tophit.data.splits import hold_out_validation, merge_classes, validation_folds
 from tophit.errors import TophitError
 from tophit.recipe import Recipe
@@ -32,6 +33,12 @@ class RunRows:
         """A digest of what a run learns from: the order of the rows, their labels, splits and boxes."""
         rows = [(row.path.name, row.label, row.split, row.box) for row in self.whole]
         return hashlib.sha256(repr(rows).encode()).hexdigest()
+
+
+def digest_of_rows(rows: Iterable[ImageRow]) -> str:
+    """Return a digest of what is measured: images, labels, roles and boxes, in any order and any folder."""
+    facts = sorted(repr((row.path.name, str(row.label), row.role, row.box)) for row in rows)
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
 def rows_of(recipe: Recipe) -> RunRows:

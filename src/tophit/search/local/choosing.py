@@ -34,9 +34,14 @@ class Choice:
     tuning: dict[str, Any]
 
 
+def exact_limit(options: LocalOptions) -> int:
+    """Return with how many vectors a kind of index begins to be chosen; fewer are all compared."""
+    return max(options.exact_below, LEAST)
+
+
 def is_exact(count: int, options: LocalOptions) -> bool:
     """Return whether all vectors are compared without a choice: they are few, or nothing else is good enough."""
-    return count < max(options.exact_below, LEAST) or options.recall == 1 or options.kind == "flat"
+    return count < exact_limit(options) or options.recall == 1 or options.kind == "flat"
 
 
 def choose(vectors: np.ndarray, options: LocalOptions, before: Choice | None = None) -> Choice:

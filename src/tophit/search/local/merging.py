@@ -28,10 +28,13 @@ def seal(folder: Path, state: State) -> None:
 
 
 def compact(folder: Path, state: State, options: LocalOptions) -> bool:
-    """Merge everything into one segment of the right kind, tuned; return whether there was anything to do."""
+    """Merge everything into one segment of the right kind, tuned, and keep the options; return whether it changed."""
     count = sum(part.live_count for part in state.parts())
     if _is_compact(state, options, count):
-        return False
+        if options == LocalOptions(**state.snapshot.options):
+            return False
+        _replace(folder, state, len(state.segments), None, asdict(options))
+        return True
     facts = write_segment(folder, [*state.segments, state.delta], state.database.texts)
     if facts is not None:
         facts = _with_index(folder, facts, state.snapshot.dim, options, _chosen_before(state))
