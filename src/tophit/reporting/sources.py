@@ -12,12 +12,9 @@ from pathlib import Path
 
 from tophit import __version__
 from tophit.data.feature_files import feature_file_of
-from tophit.errors import TophitError
 from tophit.models.named import embedder_folder
-from tophit.recipe import read_recipe
 from tophit.reporting.written import Written
-from tophit.training.run import Run
-from tophit.training.run_rows import data_of
+from tophit.training.run import Run, data_of_run
 
 _DRAWN_BY = ("matplotlib", "openTSNE")  # without them the page has less
 _HEAD = 4096  # characters of a page that hold what it says of itself
@@ -27,14 +24,9 @@ _SAID = re.compile(r'<meta name="(description|tophit-sources)" content="([^"]*)"
 def digest_of_sources(folder: Path, against: str | None, data: str | None) -> str:
     """Return a digest of all that the page of a run shows: the run, the other model, the images, and what draws it.
 
-    Files count by name, size and time of their last change. Empty if the data can't be read.
+    Files count by name, size and time of their last change.
     """
-    run = Run(folder)
-    recipe = read_recipe(run.recipe_path, absent={})
-    try:
-        rows = data_of(recipe, data).rows
-    except (TophitError, OSError):
-        return ""
+    rows = data_of_run(str(folder), data).rows
     digest = hashlib.sha256(repr((__version__, against, [bool(find_spec(name)) for name in _DRAWN_BY])).encode())
     models = [folder, *([] if against is None else [Path(against)])]
     images = (row.path for row in rows) if feature_file_of(rows) is None else (Path(feature_file_of(rows) or ""),)
