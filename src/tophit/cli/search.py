@@ -91,12 +91,17 @@ def index(
     if vectors is not None and dim is not None:
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
     from tophit.api import images_for, without_labels
+    from tophit.embedding.vector_parts import read_description
     from tophit.files import check_cache, check_folder
+    from tophit.models.named import check_model
     from tophit.search.versions import IndexOptions
 
     check_folder(out, "--out")
     check_cache()
+    check_model(run)
     options = IndexOptions(backend, uri or dsn, name, kind, recall, memory, build)
+    if vectors is not None:
+        read_description(vectors)
     part = None if images is None else images_for(images, run, split)
     from tophit.models import load
     from tophit.progress import TerminalView

@@ -48,9 +48,14 @@ def read_description(path: Path) -> dict[str, Any]:
 def vector_length(model: str | Path) -> int | None:
     """Return the length of a model's vectors, told without torch; None where only its network knows it."""
     folder = None if str(model).startswith("hf:") else embedder_folder(model)
+    return ((saved_architecture(folder) if folder is not None else None) or {}).get("dim")
+
+
+def saved_architecture(folder: Path) -> dict[str, Any] | None:
+    """Return the architecture that an embedder's folder describes; None if it can't be read, which loading it tells."""
     try:
-        return None if folder is None else read_description(folder / DESCRIPTION)["architecture"]["dim"]
-    except (ValueError, KeyError, TypeError):  # which is told when the model is loaded
+        return read_description(folder / DESCRIPTION)["architecture"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -28,10 +28,11 @@ from tophit.models.feature_cache import features_by_block
 from tophit.models.learned import LearnedClasses
 from tophit.models.named import DESCRIPTION as _DESCRIPTION
 from tophit.models.named import embedder_folder, renamed
-from tophit.models.pooling import JOINT, as_map, build_pooling
+from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, WORTH_LOADING, Runtime, features_of, runtime_at_hand
-from tophit.models.text_tower import BACKBONES, TextTower, check_texts, copy_tower, is_tower, no_words
-from tophit.models.text_tower import FOLDER as TEXT_FOLDER
+from tophit.models.text_facts import BACKBONES, JOINT, has_tower, is_tower, no_words
+from tophit.models.text_facts import FOLDER as TEXT_FOLDER
+from tophit.models.text_tower import TextTower, check_texts, copy_tower
 from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
@@ -387,7 +388,7 @@ def _load_folder(folder: Path) -> Embedder:
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
         embedder.folder, embedder.learned = folder, LearnedClasses.read(folder)
-        if architecture["pooling"] == JOINT and is_tower(folder / TEXT_FOLDER):
+        if has_tower(folder, architecture):
             embedder.find_text = lambda: TextTower.load(folder / TEXT_FOLDER)
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{folder / _DESCRIPTION} does not describe an embedder: {error!r}.") from error

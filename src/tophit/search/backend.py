@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tophit.errors import UsageError
 from tophit.registry import find, names
 from tophit.search.filters import Condition
 
@@ -163,7 +164,7 @@ class BackendFacts:
     kind_option: str = "index"
     """The argument of ``create`` that takes the kind of index."""
     kinds: tuple[str, ...] = ()
-    """The kinds of index there are, for the help."""
+    """The kinds of index that ``tophit index`` can choose; empty: any."""
     tunes_recall: bool = False
     """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -184,6 +185,13 @@ def backend_class(name: str) -> Any:
 def backend_facts(name: str) -> BackendFacts:
     """Return what a backend says about itself."""
     return BackendFacts(**find("backend", name).facts)
+
+
+def check_kind(backend: str, kind: str) -> None:
+    """Refuse a kind of index that a backend does not have."""
+    kinds = backend_facts(backend).kinds
+    if kinds and kind not in kinds:
+        raise UsageError(f"There is no kind of index '{kind}'; choices: {', '.join(kinds)}.")
 
 
 def backend_of(location: str | Path) -> str:

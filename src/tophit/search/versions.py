@@ -16,7 +16,7 @@ from tophit.calibrating import read_calibration
 from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json, write_checked_json
-from tophit.search.backend import backend_facts, folder_backend
+from tophit.search.backend import BackendFacts, backend_facts, check_kind, folder_backend
 from tophit.search.credentials import (
     credentials,
     from_environment,
@@ -70,7 +70,7 @@ class IndexOptions:
 
     ``kind`` is the backend's word for a kind of index, such as hnsw. ``recall`` is what a large index is tuned for,
     where the backend can do that; ``memory`` and ``build`` are its budget, such as 2GB and 5min. Without a ``backend``
-    the index is kept in the catalogue's folder.
+    the index is kept in the catalogue's folder. What does not go together is refused at once, before any work.
     """
 
     backend: str | None = None
@@ -83,6 +83,32 @@ class IndexOptions:
 
     def __post_init__(self) -> None:
         check_budget(self.memory, self.build)
+        name, facts = self.backend_name, self.facts
+        if self.kind is not None:
+            check_kind(name, self.kind.lower())  # some backends take capitals too
+        if self.recall is not None and not facts.tunes_recall:
+            raise UsageError(f"--recall tunes the {folder_backend()} backend; {name} is tuned by its kind of index.")
+        if self.budget and not facts.tunes_recall:
+            raise UsageError(f"{_names(self.budget)}: only for the {folder_backend()} backend, not for {name}.")
+        if not facts.in_folder:
+            if not self.location:
+                raise UsageError(f"The backend {name} needs an address: {facts.address}.")
+            refuse_password(facts, self.location)
+
+    @property
+    def backend_name(self) -> str:
+        """The backend, or the one that is the default."""
+        return self.backend or folder_backend()
+
+    @property
+    def facts(self) -> BackendFacts:
+        """What the backend says about itself."""
+        return backend_facts(self.backend_name)
+
+    @property
+    def budget(self) -> dict[str, str]:
+        """What is given of memory and build."""
+        return {name: value for name, value in (("memory", self.memory), ("build", self.build)) if value}
 
 
 def is_catalogue(folder: str | Path) -> bool:
@@ -134,6 +160,7 @@ def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions 
     new = not is_catalogue(folder)
     if new and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
+    own_folder = new and not folder.exists()
     (folder / name).mkdir(parents=True)
     try:
         if new:
@@ -155,7 +182,9 @@ def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions 
     except TophitError:  # such as an address where nothing answers: leave no trace of the attempt
         shutil.rmtree(folder / name)
         if new:
-            (folder / NAME).unlink()
+            (folder / NAME).unlink(missing_ok=True)
+        if own_folder:
+            folder.rmdir()
         raise
     write_versions(folder, replace(known, versions={**known.versions, name: version}))
     return name
@@ -231,20 +260,11 @@ def _new_name(folder: Path, known: Versions) -> str:
 
 
 def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
-    backend = options.backend or folder_backend()
-    facts = backend_facts(backend)
-    if options.recall is not None and not facts.tunes_recall:
-        raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
-    budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
-    if budget and not facts.tunes_recall:
-        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
-    given = {facts.kind_option: options.kind, "recall": options.recall, **budget}
+    backend, facts = options.backend_name, options.facts
+    given = {facts.kind_option: options.kind, "recall": options.recall, **options.budget}
     made_with = {key: value for key, value in given.items() if value is not None}
     if facts.in_folder:
         return Version(backend, f"{name}/index", fingerprint, made_with=made_with)
-    if not options.location:
-        raise UsageError(f"The backend {backend} needs an address: {facts.address}.")
-    refuse_password(facts, options.location)
     return Version(backend, options.location, fingerprint, {facts.named_by: f"{options.name}_{name}"}, made_with)
 
 
