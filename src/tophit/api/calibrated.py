@@ -82,8 +82,11 @@ def name(
         For each image the ``label`` (None: unknown), its ``chance``, the best ``guess``, and the ``evidence``.
 
     """
+    from tophit.images.decode import check_pictures
     from tophit.search.catalogue import open_to_search
 
+    if not isinstance(images, str | Path):  # which the catalogue refuses
+        check_pictures(images)  # before any network is loaded
     with open_to_search(index) as catalogue:
         return catalogue.name(images, cut_off, where)
 

@@ -191,6 +191,7 @@ def search(
     verbose: Verbose = False,
 ) -> None:
     """Find the indexed images nearest to images, items or examples: rank, score, chance, label, path."""
+    from tophit.images.decode import check_pictures
     from tophit.reranking import parse_reranking
     from tophit.search.catalogue import open_to_search
     from tophit.search.chances import LeastChance
@@ -210,6 +211,7 @@ def search(
     wording = Wording("--", "images, --id, --text", "one image and no --id")
     if not (images or names or like or unlike or text):
         Query().check(wording, bool)  # says what is missing before the index is opened
+    check_pictures(images)
     with open_to_search(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
         query = Query(

@@ -21,7 +21,7 @@ from tophit.embedding.vector_parts import (
 from tophit.errors import TophitError, UsageError
 from tophit.evaluation.calibration import CUT_OFF
 from tophit.files import read_checked_json, write_checked_json
-from tophit.images.decode import Box, ImageInput, check_pictures, picture_size, read_image
+from tophit.images.decode import Box, ImageInput, picture_size, read_image
 from tophit.progress import Progress
 from tophit.reranking import Reranking
 from tophit.search.backend import Hit
@@ -83,7 +83,6 @@ class Catalogue:
         """Return the results of a query, best first: a list for each example, or one if it combines them."""
         query.check(wording, lambda source: not isinstance(source, ItemId))
         check_fields(self.index, query.fields)
-        check_pictures([*query.examples, *query.like, *query.unlike])
         text = None if query.text is None else self.embedder.encode_text(query.text)[0]
         parts = [self._resolve(some, query.box) for some in (query.examples, query.like, query.unlike)]
         return answer(self.index, query, *parts, text=text, calibration=self.calibration)
@@ -114,7 +113,6 @@ class Catalogue:
         if isinstance(images, str | Path):
             raise UsageError(f"name takes a list of images: write [{images!r}].")
         check_cut_off(cut_off)
-        check_pictures(images)
         if self.calibration is None:
             raise no_calibration()
         check_fields(self.index, where or ())
