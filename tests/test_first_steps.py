@@ -184,7 +184,7 @@ MISTAKES_WITH_A_MODEL = {
     "embed pictures --run model --out v --split foo": "The split must be",
     "index pictures --run nothere --out i": "'nothere' is not the folder of a run",
     "index pictures --run model --out i --kind foo": "no kind of index 'foo'; choices: auto, flat, ivf, pq, hnsw",
-    "index pictures --run model --out i --backend milvus --uri x.db --kind pq": "choices: flat, hnsw",
+    "index pictures --run model --out i --backend pgvector --dsn host=x --kind pq": "choices: exact, hnsw",
     "index pictures --run model --out i --backend milvus": "needs an address: --uri",
     "index pictures --run model --out i --backend foo": "There is no search backend 'foo'",
     "index pictures --run model --out i --split foo": "The split must be",

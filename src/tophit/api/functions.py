@@ -228,7 +228,7 @@ def report(
 
     other = None if against is None else model_name(against)
     place = None if data is None else str(data)
-    check_request(folder, other, place, page, drawn)  # before torch
+    check_request(folder, other, page, drawn)  # before torch
     from tophit.reporting.sources import unchanged
 
     target = page or folder / "report.html"

@@ -67,7 +67,7 @@ def make_report(
     folder = Path(run)
     if figures is not None:
         import_matplotlib()  # the user asks for figures, so without matplotlib this is an error
-    opened = check_request(folder, against, data, out, figures)
+    opened = check_request(folder, against, out, figures)
     result, recipe = TrainingResult(folder, opened.result() or {}), opened.recipe()
     path = out or folder / "report.html"
     check_writable(path)

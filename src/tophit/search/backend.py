@@ -164,7 +164,9 @@ class BackendFacts:
     kind_option: str = "index"
     """The argument of ``create`` that takes the kind of index."""
     kinds: tuple[str, ...] = ()
-    """The kinds of index that ``tophit index`` can choose; empty: any."""
+    """The kinds of index there are; empty: any."""
+    other_kinds: bool = False
+    """Whether there are further ones, so that only the server can tell."""
     tunes_recall: bool = False
     """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index."""
     secrets: Mapping[str, str] = field(default_factory=dict)
@@ -189,9 +191,9 @@ def backend_facts(name: str) -> BackendFacts:
 
 def check_kind(backend: str, kind: str) -> None:
     """Refuse a kind of index that a backend does not have."""
-    kinds = backend_facts(backend).kinds
-    if kinds and kind not in kinds:
-        raise UsageError(f"There is no kind of index '{kind}'; choices: {', '.join(kinds)}.")
+    facts = backend_facts(backend)
+    if facts.kinds and kind not in facts.kinds and not facts.other_kinds:
+        raise UsageError(f"There is no kind of index '{kind}'; choices: {', '.join(facts.kinds)}.")
 
 
 def backend_of(location: str | Path) -> str:

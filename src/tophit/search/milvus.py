@@ -52,7 +52,8 @@ _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="
     prefixes=("http://", "https://", "tcp://"),
     suffixes=(".db",),
     address_like="an address, or a file ending in .db",
-    kinds=("flat", "hnsw", "ivf_flat", "autoindex"),
+    kinds=("flat", "hnsw"),
+    other_kinds=True,
     secrets={"token": "TOPHIT_MILVUS_TOKEN"},
 )
 class MilvusBackend:
