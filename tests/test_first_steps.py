@@ -202,6 +202,8 @@ MISTAKES_WITH_A_MODEL = {
     "search index nothere.png": "There is no picture nothere.png",
     "search index pictures": "pictures is a folder; name a picture",
     "search index nothere.png --text red": "There is no picture nothere.png",
+    "search nothere nothere.png": "There is no index in nothere",
+    "name nothere nothere.png": "There is no index in nothere",
     "name index nothere.png": "There is no picture nothere.png",
 }
 MISTAKES_IN_AN_INDEX = {  # which is opened to tell them

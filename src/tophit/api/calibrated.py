@@ -84,7 +84,9 @@ def name(
     """
     from tophit.images.decode import check_pictures
     from tophit.search.catalogue import open_to_search
+    from tophit.search.versions import read_versions
 
+    read_versions(index)
     if not isinstance(images, str | Path):  # which the catalogue refuses
         check_pictures(images)  # before any network is loaded
     with open_to_search(index) as catalogue:

@@ -198,6 +198,7 @@ def search(
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
     from tophit.search.result_rows import results_as_json, write_results_csv
+    from tophit.search.versions import read_versions
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
@@ -211,6 +212,7 @@ def search(
     wording = Wording("--", "images, --id, --text", "one image and no --id")
     if not (images or names or like or unlike or text):
         Query().check(wording, bool)  # says what is missing before the index is opened
+    read_versions(folder)
     check_pictures(images)
     with open_to_search(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
