@@ -5,18 +5,21 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from tophit.api import embed, evaluate, name, report
 from tophit.cli import app
 from tophit.cli.shell import console
+from tophit.data.folders import open_images
 from tophit.errors import TophitError, UsageError
 from tophit.models import build_embedder
 from tophit.models.exported import export_embedder
+from tophit.search.catalogue import build_catalogue
 from tophit.tables import metric_list, spread_sentence
 
 SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1"]
@@ -154,20 +157,138 @@ MISTAKES = [
 ]
 
 
-def test_simple_mistakes_are_told_without_waiting_for_torch(tmp_path: Path) -> None:
+# With a model of 8 numbers, an index that it made, and a finished run whose data have moved; and what each is told.
+MISTAKES_WITH_A_MODEL = {
+    "evaluate model --data pictures --metric recal@3": "Did you mean 'recall'?",
+    "evaluate model --data pictures --metric graded-ndcg": "needs a number of results",
+    "evaluate model --data pictures --dim 9": "the model's vectors have 8 numbers",
+    "evaluate model --data pictures --rerank foo": "There is no re-ranking 'foo'",
+    "evaluate model --data pictures --protocol foo": "not 'foo'",
+    "evaluate model --data pictures --jaccard 2": "--jaccard is a share",
+    "evaluate model --data pictures --split foo": "The split must be",
+    "evaluate model --data pictures --judgements nothere": "There are no judgements at nothere",
+    "evaluate model --data pictures --judgements pictures": "pictures is a folder",
+    "evaluate model": "Name the data: --data PATH",
+    "evaluate moved": "If the run's data have moved: --data PATH",
+    "evaluate moved --data nothere": "No data at 'nothere'",
+    "evaluate moved --metric foo": "There is no metric 'foo'",
+    "evaluate moved --against nothere": "'nothere' is not the folder of a run",
+    "evaluate index --data pictures": "index holds no embedder",
+    "report moved": "If the run's data have moved: --data PATH",
+    "report moved --data nothere": "No data at 'nothere'",
+    "embed pictures --run nothere --out v": "'nothere' is not the folder of a run",
+    "embed pictures --run model --out v --runtime foo": "There is no runtime 'foo'; choices: onnxruntime",
+    "embed pictures --run model --out v --device foo": "There is no device 'foo'; choices: auto, cpu, cuda",
+    "embed pictures --run model --out v --precision foo": "There is no precision 'foo'",
+    "embed pictures --run model --out v --runtime onnxruntime --precision bf16": "supports fp32, not bf16",
+    "embed pictures --run model --out v --split foo": "The split must be",
+    "index pictures --run nothere --out i": "'nothere' is not the folder of a run",
+    "index pictures --run model --out i --kind foo": "no kind of index 'foo'; choices: auto, flat, ivf, pq, hnsw",
+    "index pictures --run model --out i --backend pgvector --dsn host=x --kind pq": "choices: exact, hnsw",
+    "index pictures --run model --out i --backend milvus": "needs an address: --uri",
+    "index pictures --run model --out i --backend foo": "There is no search backend 'foo'",
+    "index pictures --run model --out i --split foo": "The split must be",
+    "index --from nothere --run model --out i": "There are no vectors in nothere",
+    "index pictures --run model --out i --memory 500MB --backend milvus": "--memory: only for the local backend",
+    "serve index --run nothere": "'nothere' is not the folder of a run",
+    "serve index --certificate x": "TLS needs both --certificate and --key",
+    "serve index --certificate x --key y": "can't be used",
+    "items reembed index --run nothere": "'nothere' is not the folder of a run",
+    "items reembed nothere --run model": "There is no index in nothere",
+    "calibrate nothere": "There is no run, embedder or index in 'nothere'",
+    "calibrate pictures": "pictures holds no embedder",
+    "calibrate small": "'small' is no folder that could keep a calibration",
+    "calibrate index --data nothere": "No data at 'nothere'",
+    "search index nothere.png": "There is no picture nothere.png",
+    "search index pictures": "pictures is a folder; name a picture",
+    "search index nothere.png --text red": "There is no picture nothere.png",
+    "search nothere nothere.png": "There is no index in nothere",
+    "name nothere nothere.png": "There is no index in nothere",
+    "name index nothere.png": "There is no picture nothere.png",
+}
+MISTAKES_IN_AN_INDEX = {  # which is opened to tell them
+    "search index --like nothere.png": "neither the id of an item",
+    "search index --id nope": "The index has no item 'nope'",
+    "search index --text red": "This model takes no words",
+}
+
+
+@pytest.fixture(scope="module")
+def beginnings(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with pictures, a model, its index, and a finished run whose data have moved."""
+    folder = tmp_path_factory.mktemp("beginnings")
+    for kind in range(2):
+        shutil.copytree(pictures / f"class {kind}", folder / "pictures" / f"class {kind}")
+    embedder = build_embedder("small", "random", dim=8, size=32)
+    embedder.save(folder / "model")
+    build_catalogue(embedder, open_images(str(folder / "pictures")).rows, folder / "index")[0].close()
+    embedder.save(folder / "moved" / "best")
+    (folder / "moved" / "recipe.yaml").write_text("data: {manifest: /gone}\nembedder: {backbone: small}\n")
+    (folder / "moved" / "result.json").write_text("{}")
+    return folder
+
+
+def told_at_once(mistakes: Mapping[str, str], folder: Path, without: tuple[str, ...] = ("torch", "faiss")) -> None:
+    """Check what wrong commands are told in a folder, one after another in one process, and that they begin nothing."""
+    before = sorted(folder.iterdir())
     code = (
         "import sys\n"
         "from tophit.cli import app\n"
         "from tophit.errors import UsageError\n"
-        f"for words in {MISTAKES!r}:\n"
+        f"for words, told in {dict(mistakes)!r}.items():\n"
         "    try: app(words.split())\n"
-        "    except UsageError as error: print(error)\n"
+        "    except UsageError as error: assert told in str(error), (words, str(error))\n"
         "    else: raise AssertionError(f'{words}: nothing was told')\n"
-        "    assert 'torch' not in sys.modules, words\n"
+        f"    slow = {{'onnxruntime', *{without}}} & set(sys.modules)\n"
+        "    assert not slow, (words, slow)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert not list(tmp_path.iterdir())  # nothing was begun
+    assert sorted(folder.iterdir()) == before
+
+
+def test_simple_mistakes_are_told_without_waiting_for_torch(tmp_path: Path) -> None:
+    told_at_once(dict.fromkeys(MISTAKES, ""), tmp_path)
+
+
+def test_mistakes_with_a_model_are_told_without_waiting_for_torch(beginnings: Path) -> None:
+    told_at_once(MISTAKES_WITH_A_MODEL, beginnings)
+    told_at_once(MISTAKES_IN_AN_INDEX, beginnings, without=("torch",))
+
+
+def test_wrong_use_of_a_command_exits_with_2_after_one_sentence(beginnings: Path) -> None:
+    words = [sys.executable, "-m", "tophit.cli", "search", "index", "nothere.png"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=beginnings)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "Error: There is no picture nothere.png.\n")
+
+
+def test_functions_tell_wrong_use_as_commands_do(beginnings: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(beginnings)
+    for call, said in (
+        (lambda: embed("pictures", "nothere"), "'nothere' is not the folder of a run"),
+        (lambda: embed("pictures", "model", device="foo"), "no device 'foo'"),
+        (lambda: evaluate("model", "pictures", dims=[9]), "have 8 numbers"),
+        (lambda: evaluate("moved"), "data have moved"),
+        (lambda: name("index", ["nothere.png"]), "no picture nothere.png"),
+        (lambda: report("moved"), "data have moved"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            call()
+
+
+def test_an_index_that_could_not_be_made_leaves_no_folder(tophit: Run, beginnings: Path, tmp_path: Path) -> None:
+    words = ("index", beginnings / "pictures", "--run", beginnings / "model", "--backend", "milvus", "--out")
+    (tmp_path / "own").mkdir()
+    for folder in ("new", "own"):
+        with pytest.raises(TophitError):
+            tophit(*words, tmp_path / folder, "--uri", tmp_path / "nothing" / "here" / "x.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]  # which was there before
+    assert not list((tmp_path / "own").iterdir())
+
+
+def test_the_help_of_index_names_the_kinds_of_each_backend(tophit: Run) -> None:
+    said = " ".join(tophit("index", "--help").stdout.replace("│", " ").split())
+    assert "local: auto, flat, ivf, pq, hnsw; milvus: flat, hnsw" in said
 
 
 def test_a_recipe_is_explained_without_waiting_for_torch(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from tophit.images.decode import BadImage
 from tophit.models import Embedder, backbone_names, build_embedder, register_backbone
 from tophit.models.backbones import build_backbone
 from tophit.models.pooling import AveragePooling, GeMPooling
-from tophit.models.runtimes import OnnxRuntime, TorchRuntime, choose_runtime, onnx_installed
+from tophit.models.running import onnx_installed
+from tophit.models.runtimes import OnnxRuntime, TorchRuntime, choose_runtime
 from tophit.models.small_net import SmallNet
 
 

@@ -100,7 +100,7 @@ def test_noise_does_not_choose() -> None:
 def test_an_unknown_or_missing_engine_is_refused(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no runtime 'cuda'; choices: onnxruntime, openvino, torch"):
         build_runtime("cuda", embedder)
-    monkeypatch.setattr("tophit.models.runtimes.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("tophit.models.running.importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"install it with: pip install 'tophit\[openvino\]'"):
         build_runtime("openvino", embedder)
 

@@ -11,6 +11,8 @@ import pytest
 from tests.reporting.reported import MISLABELLED, Reported
 from tests.reporting.test_report_files import content_of
 
+from tophit.api import report
+from tophit.errors import UsageError
 from tophit.reporting.sources import digest_of_sources, unchanged
 
 
@@ -41,6 +43,16 @@ def test_the_command_tells_the_verdict_again_without_torch(page: Path, reported:
     assert done.stdout.startswith(f"{content['headline']} {content['verdict']}\n")
     assert f"Nothing has changed since it was made: {page}" in done.stdout
     assert page.read_bytes() == before
+
+
+def test_a_page_that_stays_as_it_is_need_not_be_writable(
+    page: Path, reported: Reported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tophit.reporting.request.os.access", lambda *_: False)  # root may write anywhere
+    assert not report(reported.other, out=page).is_new
+    page.with_name("report_label_problems.csv").unlink()
+    with pytest.raises(UsageError, match=r"can't be written; name another place with --out"):
+        report(reported.other, out=page)
 
 
 CHANGES: dict[str, Callable[[Reported], Path]] = {

@@ -16,7 +16,7 @@ from tophit.evaluation import retrieval_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.models import load
 from tophit.training.evaluate import cluster_metrics, named_set_metrics
-from tophit.training.full_evaluation import measured_for
+from tophit.training.wanted import measured_for
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 SMALL = ["embedder.backbone=small", "embedder.weights=random", "embedder.size=32", "schedule.epochs=1", "log=[]"]

@@ -238,7 +238,7 @@ def test_learning_rates_fall_along_a_cosine_or_not_at_all() -> None:
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert choose_device("cpu").type == "cpu"
-    with pytest.raises(UsageError, match="The device 'qpu' is not available here"):
+    with pytest.raises(UsageError, match="There is no device 'qpu'; choices: auto, cpu"):
         choose_device("qpu")
 
 

@@ -26,13 +26,14 @@ from tophit.progress import resident_bytes
 from tophit.recipe import Recipe
 from tophit.training.building import build_method, make_embedder, make_sampler, with_given_features
 from tophit.training.devices import start_stepper
-from tophit.training.evaluate import metrics_of_vectors, wanted_metrics
+from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.head_start import MOST_IMAGES, principal_head
 from tophit.training.keeping import SHARES, may_keep_untrained, splits_wanted
 from tophit.training.kinds_taken import sees_paths
 from tophit.training.learning import Learning, prepare_learning
 from tophit.training.run_rows import RunRows, has_pairs, rows_of
 from tophit.training.sources import CachedSource, FeatureSource, MakeSampler
+from tophit.training.wanted import wanted_metrics
 
 T = TypeVar("T")
 clock: Callable[[], float] = time.perf_counter

@@ -62,6 +62,15 @@ def model_name(model: Model) -> str:
     return str(getattr(model, "folder", "the embedder"))
 
 
+def check_named(*models: Model | None) -> None:
+    """Refuse names that stand for no model, before torch is imported, which takes long."""
+    from tophit.models.named import check_model
+
+    for each in models:
+        if isinstance(each, str | Path):
+            check_model(each)
+
+
 def embedder_of(model: Model) -> "Embedder":
     """Return the embedder of a model."""
     from tophit.models import Embedder, load

@@ -38,24 +38,28 @@ def calibrate(
     """
     if not 0 <= unknown < 1:
         raise UsageError(f"The share of unknown queries is from 0 to less than 1, not {unknown:g}.")
+    from tophit.data.folders import check_data
     from tophit.search.versions import is_catalogue
 
+    if data is not None:
+        check_data(str(data))
     options: dict[str, Any] = {"unknown": unknown, "seed": seed}
     if is_catalogue(model):
         return _calibrate_index(Path(model), None if data is None else str(data), options, view_of(progress))
-    from tophit.models import load
-    from tophit.models.named import check_model, is_backbone
-    from tophit.training.calibrate_rows import calibrate_model, unseen
+    from tophit.models.named import embedder_folder, is_backbone
 
     if not Path(model).exists() and not is_backbone(str(model)):
         raise UsageError(f"There is no run, embedder or index in '{model}'.")
-    check_model(model)
-    images = _data_for(str(model), None if data is None else str(data))
-    embedder = load(model)
-    if embedder.folder is None:
+    folder = embedder_folder(model)
+    if folder is None:
         raise UsageError(f"'{model}' is no folder that could keep a calibration; name a run, an embedder or an index.")
+    images = _data_for(str(model), None if data is None else str(data))
+    from tophit.models import load  # this and the next import torch, which takes long
+    from tophit.training.calibrate_rows import calibrate_model, unseen
+
+    embedder = load(folder)
     made = calibrate_model(embedder, unseen(images, embedder.learned), **options, view=view_of(progress))
-    made.save(embedder.folder)
+    made.save(folder)
     return made
 
 
@@ -78,9 +82,14 @@ def name(
         For each image the ``label`` (None: unknown), its ``chance``, the best ``guess``, and the ``evidence``.
 
     """
-    from tophit.search.catalogue import open_catalogue
+    from tophit.images.decode import check_pictures
+    from tophit.search.catalogue import open_to_search
+    from tophit.search.versions import read_versions
 
-    with open_catalogue(index) as catalogue:
+    read_versions(index)
+    if not isinstance(images, str | Path):  # which the catalogue refuses
+        check_pictures(images)  # before any network is loaded
+    with open_to_search(index) as catalogue:
         return catalogue.name(images, cut_off, where)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union, Unpack
 
-from tophit.api.arguments import Model, RecipeFields, embedder_of, model_name, plain, recipe_from, view_of
+from tophit.api.arguments import Model, RecipeFields, check_named, embedder_of, model_name, plain, recipe_from, view_of
 from tophit.errors import UsageError
 from tophit.progress import View
 
@@ -95,37 +95,39 @@ def evaluate(
         The metrics with their 95% intervals over classes, the paired differences, and the worst queries.
 
     """
-    from tophit.data.folders import part_of
+    from dataclasses import asdict
+
+    from tophit.data.folders import check_split, part_of
     from tophit.files import check_folder
-    from tophit.models.named import check_model
+    from tophit.models.description import vector_length
+    from tophit.reranking import parse_reranking
+    from tophit.training.run import advantage_of, recipe_of_run
+    from tophit.training.run_data import data_to_test
+    from tophit.training.wanted import check_lengths, judging_for, measured_for
 
     if out is not None:
         check_folder(out, "out")
-    for each in (model, against):
-        if isinstance(each, str | Path):
-            check_model(each)  # before torch, whose import takes long
-    name = model_name(model)
-    from tophit.training.run import advantage_of, recipe_of_run
-    from tophit.training.run_data import data_to_test
-
+    check_named(model, against)
+    check_split(split)
+    name, step = model_name(model), None if rerank is None else parse_reranking(rerank)
+    recipe = recipe_of_run(name)
+    wanted = measured_for(recipe, metrics, clusters, protocol)
+    if isinstance(model, str | Path) and (length := vector_length(model)) is not None:
+        check_lengths(dims, length)
     part = part_of(data_to_test(name, None if data is None else str(data)), split)
-    from dataclasses import asdict
-
-    from tophit.reranking import parse_reranking
-    from tophit.training.building import untrained_tower
+    judging = judging_for(recipe, part, judgements, jaccard)
+    from tophit.training.building import untrained_tower  # this and the next import torch, which takes long
     from tophit.training.calibrate_rows import calibrate_if_missing
-    from tophit.training.full_evaluation import evaluate_fully, judging_for, measured_for, write_evaluation
+    from tophit.training.full_evaluation import evaluate_fully, write_evaluation
 
+    view = view_of(progress)
     if part.left_out:
-        view_of(progress).note(part.left_out)
-    wanted = measured_for(recipe_of_run(name), metrics, clusters, protocol)
-    judging = judging_for(recipe_of_run(name), part, judgements, jaccard)
-    step, view = None if rerank is None else parse_reranking(rerank), view_of(progress)
+        view.note(part.left_out)
     other = None if against is None else embedder_of(against)
     if against is not None and (warning := advantage_of(model_name(against), part.rows)):
         view.note(f"Warning: {warning}")
     embedder = embedder_of(model)
-    untrained = untrained_tower(recipe_of_run(name), embedder)
+    untrained = untrained_tower(recipe, embedder)
     options = {"rerank": step, "judging": judging, "dims": dims, "untrained": untrained, "view": view}
     found = evaluate_fully(embedder, part, other, **asdict(wanted), **options)
     if split in ("test", "validation") and judgements is None:
@@ -221,16 +223,20 @@ def report(
             raise UsageError(f"{folder} is a comparison: --against and --data are for the report of a run.")
         written, sentence = compare_report(folder, page, drawn, view)
         return Written(written, sentence, None, [] if drawn is None else sorted(drawn.iterdir()))
-    from tophit.reporting.request import check_request
+    from tophit.reporting.request import check_request, check_writable
+    from tophit.training.run import data_of_run
 
     other = None if against is None else model_name(against)
     place = None if data is None else str(data)
-    check_request(folder, other, place, page, drawn)  # before torch
+    check_request(folder, other, page, drawn)  # before torch
     from tophit.reporting.sources import unchanged
 
-    made = None if drawn is not None else unchanged(page or folder / "report.html", folder, other, place)
+    target = page or folder / "report.html"
+    made = None if drawn is not None else unchanged(target, folder, other, place)
     if made is not None:
         return made
+    data_of_run(str(folder), place)  # this and the next before torch too
+    check_writable(target)
     from tophit.reporting.make import make_report
 
     return make_report(folder, other, place, page, drawn, view=view)

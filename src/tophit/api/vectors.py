@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tophit.api.arguments import Model, embedder_of, model_name, view_of
+from tophit.api.arguments import Model, check_named, embedder_of, model_name, view_of
 from tophit.progress import View
 from tophit.wording import counted
 
@@ -86,10 +86,14 @@ def embed(
         progress: Whether to print progress.
 
     """
-    if out is not None:
-        from tophit.embedding.vector_parts import check_parts_folder
+    from tophit.embedding.vector_parts import check_parts_folder
+    from tophit.models.running import check_device, check_runtime
 
+    if out is not None:
         check_parts_folder(Path(out))
+    check_named(model)
+    check_runtime(runtime, precision)
+    check_device(device)
     name = model_name(model)
     part = images_for(str(data), name, split)
     from tophit.training.devices import choose_device
@@ -145,6 +149,7 @@ def index(
 
     check_folder(out, "out")
     check_cache()
+    check_named(model)
     part, view = images_for(str(data), model_name(model), split), view_of(progress)
     if part.left_out:
         view.note(part.left_out)
@@ -175,12 +180,11 @@ def images_for(data: str, model: str, split: str) -> "Manifest":
 
     Other images of a folder have the split of their class, those of a manifest the one that it says.
     """
-    from tophit.data.folders import open_images, part_of
-
-    images = open_images(data)  # before torch, whose import takes long
+    from tophit.data.folders import check_split, open_images, part_of
     from tophit.training.run_data import levels_as_in_run, split_as_in_run
 
-    images = levels_as_in_run(model, images)
+    check_split(split)
+    images = levels_as_in_run(model, open_images(data))
     if Path(data).is_dir():
         return part_of(split_as_in_run(model, images, by_class=True), split)
     return split_as_in_run(model, part_of(images, split))

@@ -41,8 +41,13 @@ def embed(
     """Write the vectors of images as Parquet parts; run the same command again to continue after a stop."""
     from tophit.api import images_for
     from tophit.embedding.vector_parts import check_parts_folder
+    from tophit.models.named import check_model
+    from tophit.models.running import check_device, check_runtime
 
     check_parts_folder(out)
+    check_model(run)
+    check_runtime(runtime, precision)
+    check_device(device)
     part = images_for(data, run, split)
     import time
 

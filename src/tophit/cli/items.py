@@ -229,13 +229,17 @@ def reembed(
 ) -> None:
     """Embed every item again with a new model, beside the old version, and compare the two."""
     from tophit.data.folders import open_images
-    from tophit.models import load
+    from tophit.models.named import check_model
+    from tophit.search.versions import read_versions, switch_version
+
+    check_model(run)
+    read_versions(folder)
+    rows = None if queries is None else open_images(queries).rows
+    from tophit.models import load  # this and the next import torch, which takes long
     from tophit.progress import TerminalView
     from tophit.search.reembed import compare_versions, reembed
-    from tophit.search.versions import switch_version
 
     view = TerminalView(console)
-    rows = None if queries is None else open_images(queries).rows
     made = reembed(folder, load(run), view.track("Embedding"))
     for name, reason in made.bad.items():
         view.note(f"Left out {name}: {reason}")

@@ -93,13 +93,18 @@ def index(
     if vectors is not None and dim is not None:
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
     from tophit.api import images_for, without_labels
+    from tophit.embedding.vector_parts import read_description
     from tophit.files import check_cache, check_folder
+    from tophit.models.named import check_model
     from tophit.search.versions import IndexOptions, check_options
 
     check_folder(out, "--out")
     check_cache()
+    check_model(run)
     options = IndexOptions(backend, uri or dsn, name, kind, recall, memory, build)
     check_options(out, options)
+    if vectors is not None:
+        read_description(vectors)
     part = None if images is None else images_for(images, run, split)
     from tophit.models import load
     from tophit.progress import TerminalView
@@ -192,12 +197,14 @@ def search(
     verbose: Verbose = False,
 ) -> None:
     """Find the indexed images nearest to images, items or examples: rank, score, chance, label, path."""
+    from tophit.images.decode import check_pictures
     from tophit.reranking import parse_reranking
     from tophit.search.catalogue import open_to_search
     from tophit.search.chances import LeastChance
     from tophit.search.filters import parse_typed_filter
     from tophit.search.query import ItemId, Query, Wording
     from tophit.search.result_rows import results_as_json, write_results_csv
+    from tophit.search.versions import read_versions
 
     if as_json and as_csv:
         raise UsageError("Choose one of --json and --csv.")
@@ -211,6 +218,8 @@ def search(
     wording = Wording("--", "images, --id, --text", "one image and no --id")
     if not (images or names or like or unlike or text):
         Query().check(wording, bool)  # says what is missing before the index is opened
+    read_versions(folder)
+    check_pictures(images)
     with open_to_search(folder) as catalogue:
         liked, unliked = ([catalogue.example(text) for text in texts or ()] for texts in (like, unlike))
         query = Query(

@@ -109,10 +109,15 @@ def open_images(name: str) -> Manifest:
     return Manifest(rows, str(path), left_out=told)
 
 
-def part_of(manifest: Manifest, split: str) -> Manifest:
-    """Return the rows of one split, or all rows for ``all``; it is an error if there are none."""
+def check_split(split: str) -> None:
+    """Raise if ``part_of`` knows no such part."""
     if split not in (*SPLITS, "all"):
         raise UsageError(f"The split must be {', '.join(SPLITS)} or all, not '{split}'.")
+
+
+def part_of(manifest: Manifest, split: str) -> Manifest:
+    """Return the rows of one split, or all rows for ``all``; it is an error if there are none."""
+    check_split(split)
     part = manifest if split == "all" else manifest.where(split)
     if not len(part):
         raise TophitError(f"{manifest.source} has no images in the split '{split}'.")

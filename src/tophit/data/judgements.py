@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tophit.data.manifest import ImageRow, Manifest
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 
 
 class Judgement(NamedTuple):
@@ -21,6 +21,10 @@ def read_judgements(path: str | Path) -> list[Judgement]:
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise UsageError(f"There are no judgements at {path}; name a TREC qrels file.") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder; name a TREC qrels file.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TophitError(f"The judgements {path} can't be read: {error}.") from error
     found = [_judgement(line.split(), f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]

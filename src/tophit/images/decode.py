@@ -1,12 +1,13 @@
 """From an image file to an upright 8-bit RGB picture, or the reason it can't be read."""
 
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.files import check_plain_file
 from tophit.images.formats import has_heif, why_unknown
 
@@ -50,6 +51,15 @@ def read_image(source: ImageInput, box: Box | None = None, least_side: int | Non
         raise BadImage(str(error)) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise BadImage(f"{path}: can't be decoded ({error})") from error
+
+
+def check_pictures(sources: Iterable[object]) -> None:
+    """Raise if one of the files that a user names is not there or is a folder; what is no path is passed over."""
+    for path in (Path(each) for each in sources if isinstance(each, str | Path)):
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder; name a picture.")
+        if not path.exists():
+            raise UsageError(f"There is no picture {path}.")
 
 
 def to_rgb(image: Image.Image, keep_transparency: bool = False) -> Image.Image:

@@ -1,6 +1,6 @@
 """The registry of backbones: a name gives a network from images to a feature map, and the images it expects."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tophit.models.text_tower import TextTower
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-# What a name meant in earlier versions: a weight that only that network has, and the network's name now.
-_EARLIER = {"googlenet": ("conv1.bn.weight", "googlenet-bn")}
 _Run = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -113,17 +111,6 @@ def backbone_spec(name: str, config: dict[str, Any] | None = None) -> BackboneSp
     if spec is None:
         raise UsageError(f"The backbone '{name}' is not registered: decorate it with tophit.models.register_backbone.")
     return spec
-
-
-def renamed(name: str, weights: Callable[[], Collection[str]]) -> str:
-    """Return today's name of the backbone that was saved under a name, told by the names of its weights.
-
-    Until 0.1.0, ``googlenet`` was the network with BatchNorm. ``weights`` is called only for such a name.
-    """
-    if name not in _EARLIER:
-        return name
-    mark, now = _EARLIER[name]
-    return now if mark in weights() else name
 
 
 def build_backbone(name: str, weights: str = "pretrained", spec: BackboneSpec | None = None) -> Backbone:

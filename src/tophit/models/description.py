@@ -8,22 +8,26 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from tophit.errors import TophitError
 from tophit.files import read_small_json
+from tophit.models.named import DESCRIPTION, embedder_folder
+
+if TYPE_CHECKING:
+    import torch
+
+FORMAT = 1
 
 _MOST_SIDE = 8192
 _MOST_LEVELS = 16
 
 
-def read_description(path: Path, version: int) -> dict[str, Any]:
+def read_description(path: Path) -> dict[str, Any]:
     """Read and check an embedder's description; mistakes in it are ``ValueError``, ``KeyError`` or ``TypeError``."""
     fields = read_small_json(path)
-    if fields["format"] != version:
-        raise TophitError(f"{path.parent} has format {fields['format']}; this version of Tophit reads {version}.")
+    if fields["format"] != FORMAT:
+        raise TophitError(f"{path.parent} has format {fields['format']}; this version of Tophit reads {FORMAT}.")
     architecture, preprocessing = fields["architecture"], fields["preprocessing"]
     _check(isinstance(architecture["backbone"], str), "backbone is a name")
     dim = architecture["dim"]
@@ -41,6 +45,20 @@ def read_description(path: Path, version: int) -> dict[str, Any]:
     return fields
 
 
+def vector_length(model: str | Path) -> int | None:
+    """Return the length of a model's vectors, told without torch; None where only its network knows it."""
+    folder = None if str(model).startswith("hf:") else embedder_folder(model)
+    return ((saved_architecture(folder) if folder is not None else None) or {}).get("dim")
+
+
+def saved_architecture(folder: Path) -> dict[str, Any] | None:
+    """Return the architecture that an embedder's folder describes; None if it can't be read, which loading it tells."""
+    try:
+        return read_description(folder / DESCRIPTION)["architecture"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def check_network_free(name: str, config: Mapping[str, Any] | None) -> None:
     """Refuse a saved backbone that could be built only with the network's help."""
     library, vision = name.split("/")[0], (config or {}).get("vision_cfg")
@@ -52,7 +70,7 @@ def check_network_free(name: str, config: Mapping[str, Any] | None) -> None:
         )
 
 
-def check_size(head: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
+def check_size(head: "torch.nn.Module", state: "Mapping[str, torch.Tensor]") -> None:
     """Refuse a head, built without memory, whose shape is not that of its weights."""
     for name, value in head.state_dict().items():
         found = state.get(f"head.{name}")

@@ -22,21 +22,21 @@ from tophit.errors import TophitError, UsageError
 from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
-from tophit.models.backbones import Backbone, backbone_spec, build_backbone, renamed
-from tophit.models.description import check_network_free, check_size, read_description, without_hub
+from tophit.models.backbones import Backbone, backbone_spec, build_backbone
+from tophit.models.description import FORMAT, check_network_free, check_size, read_description, without_hub
 from tophit.models.feature_cache import features_by_block
 from tophit.models.learned import LearnedClasses
 from tophit.models.named import DESCRIPTION as _DESCRIPTION
-from tophit.models.named import embedder_folder
-from tophit.models.pooling import JOINT, as_map, build_pooling
+from tophit.models.named import embedder_folder, renamed
+from tophit.models.pooling import as_map, build_pooling
 from tophit.models.runtimes import BATCH, WORTH_LOADING, Runtime, features_of, runtime_at_hand
-from tophit.models.text_tower import BACKBONES, TextTower, check_texts, copy_tower, is_tower, no_words
-from tophit.models.text_tower import FOLDER as TEXT_FOLDER
+from tophit.models.text_facts import BACKBONES, JOINT, has_tower, is_tower, no_words
+from tophit.models.text_facts import FOLDER as TEXT_FOLDER
+from tophit.models.text_tower import TextTower, check_texts, copy_tower
 from tophit.models.weights import State, read_weights
 from tophit.progress import Progress
 
 _WEIGHTS = "weights.safetensors"
-_FORMAT = 1
 Trained = Literal["nothing", "head", "last", "all"]
 _ADDED: dict[str, Any] = {"learn_p": False, "levels": 3, "layer_norm": False, "config": None}  # defaults if absent
 
@@ -191,7 +191,7 @@ class Embedder(nn.Module):
     def describe(self) -> dict[str, Any]:
         """Return everything but the weights, as plain values."""
         return {
-            "format": _FORMAT,
+            "format": FORMAT,
             "architecture": self.architecture,
             "preprocessing": self.preprocessing.to_json(),
             "trained": self.trained,
@@ -377,7 +377,7 @@ def _saved_backbone(name: str, config: dict[str, Any] | None, state: State) -> B
 
 def _load_folder(folder: Path) -> Embedder:
     try:
-        fields = read_description(folder / _DESCRIPTION, _FORMAT)
+        fields = read_description(folder / _DESCRIPTION)
         state = read_weights(str(folder / _WEIGHTS))
         architecture = _ADDED | fields["architecture"]
         name = renamed(architecture["backbone"], lambda: _backbone_weights(state))
@@ -388,7 +388,7 @@ def _load_folder(folder: Path) -> Embedder:
         preprocessing = Preprocessing.from_json(fields["preprocessing"])
         embedder = Embedder(backbone, fields["architecture"], preprocessing, fields["trained"])
         embedder.folder, embedder.learned = folder, LearnedClasses.read(folder)
-        if architecture["pooling"] == JOINT and is_tower(folder / TEXT_FOLDER):
+        if has_tower(folder, architecture):
             embedder.find_text = lambda: TextTower.load(folder / TEXT_FOLDER)
     except (ValueError, KeyError, TypeError) as error:
         raise TophitError(f"{folder / _DESCRIPTION} does not describe an embedder: {error!r}.") from error

@@ -17,7 +17,7 @@ from tophit.images.preprocessing import Preprocessing
 from tophit.models.embedder import Embedder
 from tophit.models.named import check_onnx_file
 from tophit.models.onnx_export import export_onnx
-from tophit.models.runtimes import export_installed, onnx_installed
+from tophit.models.running import export_installed, onnx_installed
 
 TOLERANCE = 1e-4
 _BATCHES = (1, 8)

@@ -29,7 +29,7 @@ from tophit.models.backbones import (
     unreachable,
 )
 from tophit.models.hf_text import HFTextTower
-from tophit.models.text_tower import FAMILIES
+from tophit.models.text_facts import FAMILIES
 from tophit.models.weights import State, offline
 
 _BLOCKS = ("layer", "layers", "stages")  # the names of lists of blocks

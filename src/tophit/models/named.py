@@ -1,13 +1,16 @@
 """What a model's name stands for, and where it can be exported to, told without torch, whose import takes long."""
 
 import fnmatch
+from collections.abc import Callable, Collection
 from pathlib import Path
 
-from tophit.errors import TophitError, UsageError
+from tophit.errors import UsageError
 from tophit.files import check_folder
 from tophit.registry import is_known, names
 
 DESCRIPTION = "embedder.json"
+# What a name meant in earlier versions: a weight that only that network has, and the network's name now.
+_EARLIER = {"googlenet": ("conv1.bn.weight", "googlenet-bn")}
 
 
 def backbone_names(pattern: str = "*") -> list[str]:
@@ -20,6 +23,17 @@ def is_backbone(name: str) -> bool:
     return is_known("backbone", name)
 
 
+def renamed(name: str, weights: Callable[[], Collection[str]]) -> str:
+    """Return today's name of the backbone that was saved under a name, told by the names of its weights.
+
+    Until 0.1.0, ``googlenet`` was the network with BatchNorm. ``weights`` is called only for such a name.
+    """
+    if name not in _EARLIER:
+        return name
+    mark, now = _EARLIER[name]
+    return now if mark in weights() else name
+
+
 def embedder_folder(name: str | Path) -> Path | None:
     """Return the folder of the embedder that a run or an embedder's folder holds; None for a backbone's name."""
     folder = Path(name)
@@ -29,7 +43,7 @@ def embedder_folder(name: str | Path) -> Path | None:
     if is_backbone(str(name)):
         return None
     if folder.is_dir():
-        raise TophitError(
+        raise UsageError(
             f"{folder} holds no embedder: expected {DESCRIPTION} in it or in {folder / 'best'} "
             "(a run has one after its first evaluation)."
         )

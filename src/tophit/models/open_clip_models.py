@@ -13,7 +13,7 @@ from tophit.images.preprocessing import Preprocessing
 from tophit.models.backbones import Backbone, BackboneSpec, Stage, joined, register_backbone, unrolled
 from tophit.models.open_clip_names import find_model, open_clip
 from tophit.models.open_clip_text import OpenClipTextTower
-from tophit.models.text_tower import OPEN_CLIP
+from tophit.models.text_facts import OPEN_CLIP
 from tophit.models.timm_models import TimmBackbone
 from tophit.models.weights import State
 

@@ -9,7 +9,8 @@ import torch
 from tophit.errors import TophitError
 from tophit.files import read_small_json
 from tophit.models.open_clip_names import OpenClipModel, open_clip
-from tophit.models.text_tower import OPEN_CLIP, TextTower
+from tophit.models.text_facts import OPEN_CLIP
+from tophit.models.text_tower import TextTower
 
 _IMAGES = {"layers": 1, "width": 8, "head_width": 8, "image_size": 8, "patch_size": 8}  # open_clip builds both towers
 _ENCODER = "config.json"  # of a text tower that is a model of transformers

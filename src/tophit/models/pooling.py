@@ -7,10 +7,9 @@ from torch import nn
 from torch.nn import functional
 
 from tophit.errors import UsageError
+from tophit.models.text_facts import JOINT
 
 POOLINGS = ("average", "max", "rmac", "gem", "cls")
-JOINT = "joint"
-"""Instead of a pooling: the backbone's own, into the space that its text tower shares."""
 _OVERLAP = 0.4  # of neighbouring regions, as in R-MAC's paper
 
 

@@ -1,7 +1,6 @@
 """Runtimes that run a frozen backbone: torch, or onnxruntime and OpenVINO where they are installed (faster on CPUs)."""
 
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -18,9 +17,9 @@ import numpy as np
 import torch
 
 from tophit.data.dataset import ImageDataset, PictureSource, image_loader
-from tophit.errors import UsageError
 from tophit.files import cache_folder, create_text
 from tophit.models.onnx_export import cached_graph, has_cached_graph
+from tophit.models.running import RUNTIMES, check_runtime, named_runtime, runtimes_at_hand
 from tophit.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 BATCH = 64  # default number of images at a time
 WORTH_LOADING = 32  # images; below this, loading an exported graph costs more than it saves
 _WORTH_CHOOSING = 500  # images; below this, exporting and measuring cost more than they save
-_EXPORT = ("onnx", "onnxscript")
-PRECISIONS = ("fp32", "bf16")
 
 
 class Runtime(Protocol):
@@ -83,9 +80,8 @@ def choose_runtime(
     use torch. Otherwise the fastest is measured once per machine, backbone and batch size, and remembered, so the same
     number of images gives the same runtime.
     """
-    if precision not in PRECISIONS:
-        raise UsageError(f"There is no precision '{precision}'; choices: {', '.join(PRECISIONS)}.")
-    runtime = runtime or os.environ.get("TOPHIT_RUNTIME") or os.environ.get("TOPHIT_ENGINE") or None
+    runtime = named_runtime(runtime)
+    check_runtime(runtime, precision)
     if runtime is None:
         if images < _WORTH_CHOOSING or embedder.device.type != "cpu":
             runtime = "torch"
@@ -100,50 +96,17 @@ def runtime_at_hand(embedder: "Network", images: int) -> Runtime:
     From ``WORTH_LOADING`` images on, it is the fastest one that an earlier command has measured and exported. So a
     later call may use another one than an earlier call, which ``choose_runtime`` never does.
     """
-    named = os.environ.get("TOPHIT_RUNTIME") or os.environ.get("TOPHIT_ENGINE")
-    if not named and WORTH_LOADING <= images < _WORTH_CHOOSING and embedder.device.type == "cpu":
+    if named_runtime() is None and WORTH_LOADING <= images < _WORTH_CHOOSING and embedder.device.type == "cpu":
         known = _remembered(embedder, BATCH, "fp32", runtimes_at_hand())
-        if known is not None and (not _RUNTIMES[known][1] or has_cached_graph(embedder)):
+        if known is not None and (not RUNTIMES[known][0] or has_cached_graph(embedder)):
             return build_runtime(known, embedder)
     return choose_runtime(embedder, images)
 
 
 def build_runtime(name: str, embedder: "Network", precision: str = "fp32") -> Runtime:
     """Return the named runtime in a precision; raise if it is not installed or can't compute in that precision."""
-    if name not in _RUNTIMES:
-        raise UsageError(f"There is no runtime '{name}'; choices: {', '.join(_RUNTIMES)}.")
-    make, packages, precisions = _RUNTIMES[name]
-    if not _installed(packages):
-        extra = "openvino" if "openvino" in packages else "onnx"
-        raise UsageError(f"The runtime {name} is not installed; install it with: pip install 'tophit[{extra}]'")
-    if precision not in precisions:
-        raise UsageError(f"The runtime {name} supports {', '.join(precisions)}, not {precision}.")
-    return make(embedder, precision)
-
-
-def runtimes_at_hand(precision: str = "fp32") -> list[str]:
-    """Return the runtimes that can be used here without compiling; ``TOPHIT_ONNX=0`` leaves out exports."""
-    return [
-        name
-        for name, (_, packages, precisions) in _RUNTIMES.items()
-        if precision in precisions and _installed(packages) and name != "compiled"
-    ]
-
-
-def export_installed() -> bool:
-    """Return whether models can be exported to ONNX."""
-    return all(importlib.util.find_spec(name) for name in _EXPORT)
-
-
-def onnx_installed() -> bool:
-    """Return whether ONNX export and onnxruntime are available; ``TOPHIT_ONNX=0`` turns them off."""
-    return _installed((*_EXPORT, "onnxruntime"))
-
-
-def _installed(packages: tuple[str, ...]) -> bool:
-    if packages and os.environ.get("TOPHIT_ONNX") == "0":
-        return False
-    return all(importlib.util.find_spec(name) for name in packages)
+    check_runtime(name, precision)
+    return _MAKERS[name](embedder, precision)
 
 
 class TorchRuntime:
@@ -230,13 +193,12 @@ class OpenVinoRuntime:
         return np.array(self.request.infer({0: np.ascontiguousarray(images)})[0], np.float32)
 
 
-# in order of preference when equally fast: how to make one, which packages it needs, which precisions it supports
-_RUNTIMES: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[str, ...]]] = {
-    "onnxruntime": (OnnxRuntime, (*_EXPORT, "onnxruntime"), ("fp32",)),
-    "openvino": (OpenVinoRuntime, (*_EXPORT, "openvino"), PRECISIONS),
-    "torch": (TorchRuntime, (), PRECISIONS),
-    "torch-contiguous": (ContiguousRuntime, (), PRECISIONS),
-    "compiled": (CompiledRuntime, (), PRECISIONS),
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVinoRuntime,
+    "torch": TorchRuntime,
+    "torch-contiguous": ContiguousRuntime,
+    "compiled": CompiledRuntime,
 }
 
 

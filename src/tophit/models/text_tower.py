@@ -6,7 +6,7 @@ can be searched for without a hub. Each library whose models have one has a clas
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,10 @@ from torch.nn import functional
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_small_json, replace_file, write_json
 from tophit.models.description import without_hub
-from tophit.models.pooling import JOINT
+from tophit.models.text_facts import FAMILIES, OPEN_CLIP, TOWER
 from tophit.models.weights import read_weights
 
-FOLDER = "text"
-FAMILIES = ("clip", "siglip")
-"""The kinds of configurations of transformers whose models have both towers in a form that is read here."""
-OPEN_CLIP = "open_clip"
-"""The kind of configuration that stands for every model of open_clip."""
-BACKBONES = (
-    "hf/NAME of the CLIP and SigLIP families, such as hf/openai/clip-vit-base-patch32, and open_clip/NAME:WEIGHTS"
-)
-_WEIGHTS, _DESCRIPTION = "weights.safetensors", "tower.json"
+_WEIGHTS = "weights.safetensors"
 _BATCH = 64
 _LONGEST = 10_000  # characters of a text; a tower reads about 64 words
 
@@ -74,20 +66,20 @@ class TextTower(ABC):
 
         state = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
         mark = digest(state, self.config)
-        if (folder / _DESCRIPTION).is_file() and read_small_json(folder / _DESCRIPTION).get("digest") == mark:
+        if (folder / TOWER).is_file() and read_small_json(folder / TOWER).get("digest") == mark:
             return
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _DESCRIPTION).unlink(missing_ok=True)  # written last: a folder without it is not complete
+        (folder / TOWER).unlink(missing_ok=True)  # written last: a folder without it is not complete
         with replace_file(folder / _WEIGHTS) as temporary:
             save_file(state, temporary)
         self._save_tokenizer(folder)
-        write_json(folder / _DESCRIPTION, {"config": self.config, "digest": mark})
+        write_json(folder / TOWER, {"config": self.config, "digest": mark})
 
     @staticmethod
     def load(folder: Path) -> "TextTower":
         """Load what :meth:`save` wrote, without a network."""
         try:
-            config = read_small_json(folder / _DESCRIPTION)["config"]
+            config = read_small_json(folder / TOWER)["config"]
             kind = _kind(config["model_type"])
             state = read_weights(str(folder / _WEIGHTS))
             with without_hub():
@@ -119,22 +111,6 @@ def copy_tower(source: Path, target: Path) -> None:
     """Copy the files of a text tower."""
     if source.resolve() != target.resolve():
         shutil.copytree(source, target, dirs_exist_ok=True)
-
-
-def is_tower(folder: Path) -> bool:
-    """Return whether a folder holds a complete text tower."""
-    return (folder / _DESCRIPTION).is_file()
-
-
-def no_words(architecture: Mapping[str, Any]) -> UsageError:
-    """Return the error for words given to an embedder that takes none."""
-    name, pooling = architecture["backbone"], architecture["pooling"]
-    if (architecture.get("config") or {}).get("model_type") in (*FAMILIES, OPEN_CLIP) and pooling != JOINT:
-        return UsageError(
-            f"This model takes no words: its images are pooled by '{pooling}', which leaves the space of the text "
-            f"tower of '{name}'; use embedder.pooling: joint."
-        )
-    return UsageError(f"This model takes no words: '{name}' has no text tower. Backbones with one: {BACKBONES}.")
 
 
 def check_texts(texts: Any) -> list[str]:

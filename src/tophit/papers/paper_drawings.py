@@ -97,7 +97,7 @@ def _ranked(found: Measured) -> list[Ranked]:
 
 
 def _measured(name: str, run: Run, view: View) -> Measured:
-    manifest = data_of_run(str(run.folder), run.recipe().data.manifest)
+    manifest = data_of_run(str(run.folder))
     first, _ = measure_models((name, None), (load(run.folder), None), part_of(manifest, "test"), view=view)
     return first
 

@@ -59,7 +59,7 @@ def local_centres(
     """
     proxies = load_proxies(run)
     recipe = Run.open(run).recipe()
-    train = data_of_run(str(run), data or recipe.data.manifest).where("train")
+    train = data_of_run(str(run), data).where("train")
     rows = merge_classes(train, recipe.data.merge_classes).rows
     embedded = embed_rows(load(run), rows, progress)
     rows = [rows[i] for i in embedded.rows]

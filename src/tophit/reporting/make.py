@@ -12,7 +12,7 @@ from tophit.calibrating import SEVERAL, StoredCalibration, read_calibration
 from tophit.data.feature_files import feature_file_of
 from tophit.data.folders import part_of
 from tophit.data.manifest import Manifest
-from tophit.errors import TophitError, UsageError
+from tophit.errors import TophitError
 from tophit.evaluation.inputs import MEMORY_BUDGET
 from tophit.figures import Drawing, has_matplotlib, import_matplotlib, write_drawings
 from tophit.figures.pairs import pair_drawings
@@ -29,15 +29,16 @@ from tophit.reporting.measured import Measured, measure_models
 from tophit.reporting.page import write_page
 from tophit.reporting.pictures import Pictures, Thumbnails
 from tophit.reporting.query_pages import TopK
-from tophit.reporting.request import check_request
+from tophit.reporting.request import check_request, check_writable
 from tophit.reporting.sources import digest_of_sources, said_of_itself
 from tophit.reporting.written import Written
 from tophit.tables import set_up_sentence
-from tophit.training.evaluate import judging_of, named_set_metrics, wanted_metrics
+from tophit.training.evaluate import named_set_metrics
 from tophit.training.proxies import has_proxies
 from tophit.training.result import TrainingResult, gain_sentence
 from tophit.training.run import Run, advantage_of, data_of_run
 from tophit.training.run_rows import digest_of_rows, has_pairs
+from tophit.training.wanted import judging_of, wanted_metrics
 
 _TRAINED = {
     "head": "the head",
@@ -70,11 +71,12 @@ def make_report(
     folder = Path(run)
     if figures is not None:
         import_matplotlib()  # the user asks for figures, so without matplotlib this is an error
-    opened = check_request(folder, against, data, out, figures)
+    opened = check_request(folder, against, out, figures)
     result, recipe = TrainingResult(folder, opened.result() or {}), opened.recipe()
     path = out or folder / "report.html"
+    check_writable(path)
     sources = digest_of_sources(folder, against, data)  # first: what changes meanwhile is not in the page
-    manifest = _data(folder, data, recipe)
+    manifest = data_of_run(str(folder), data)
     part = _test_part(manifest)
     names = (folder.resolve().name, None if against is None else _model_name(against, folder))
     embedders = (load(folder), None if against is None else load(against))
@@ -160,15 +162,6 @@ def _centres(folder: Path, data: str | None, view: View) -> list[LocalCentre] | 
     if not has_proxies(folder):
         return None
     return local_centres(folder, progress=view.track("Embedding the training images"), data=data)
-
-
-def _data(folder: Path, data: str | None, recipe: Recipe) -> Manifest:
-    try:
-        return data_of_run(str(folder), data or recipe.data.manifest)
-    except TophitError as error:
-        if data is not None:
-            raise
-        raise UsageError(f"{error} If the run's data have moved: --data PATH.") from error
 
 
 def _is_the_runs_own_test(first: Measured, metric: str, result: dict[str, Any]) -> bool:

@@ -12,9 +12,10 @@ from tophit.evaluation.relevance import Mark
 from tophit.evaluation.scores import SearchTask, search_task
 from tophit.models.embedder import Embedder
 from tophit.progress import View
-from tophit.training.evaluate import BY_LABELS, SearchArrays, metrics_of_vectors, search_arrays
+from tophit.training.evaluate import SearchArrays, metrics_of_vectors, search_arrays
 from tophit.training.full_evaluation import embed_by_both
-from tophit.training.row_relevance import Judging, usual_metrics
+from tophit.training.row_relevance import usual_metrics
+from tophit.training.wanted import BY_LABELS, Judging
 from tophit.wording import counted
 
 

@@ -3,23 +3,20 @@
 import os
 from pathlib import Path
 
-from tophit.data.folders import check_data
 from tophit.errors import UsageError
 from tophit.models.named import check_model
 from tophit.training.run import Run
 
 
-def check_request(folder: Path, against: str | None, data: str | None, out: Path | None, figures: Path | None) -> Run:
-    """Return the run in a folder; refuse one that is not finished, another model or data that are not there, and paths
-    that can't be written.
+def check_request(folder: Path, against: str | None, out: Path | None, figures: Path | None) -> Run:
+    """Return the run in a folder; refuse one that is not finished, another model that is not there, and paths that name
+    no page or no folder.
     """
     run = Run.open(folder)
     if run.result() is None:
         raise UsageError(f"The run in {folder} has not finished; tophit train --resume {folder} continues it.")
     if against is not None:
         check_model(against)
-    if data is not None:
-        check_data(data)
     _check_targets(out or folder / "report.html", figures)
     return run
 
@@ -31,5 +28,9 @@ def _check_targets(page: Path, figures: Path | None) -> None:
         raise UsageError(f"--out {page} is a folder; name a file, such as {page / 'report.html'}.")
     if figures is not None and figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures} is a file; name a folder.")
+
+
+def check_writable(page: Path) -> None:
+    """Raise if a page can't be written; one that stays as it is need not be."""
     if not os.access(page.parent, os.W_OK):
         raise UsageError(f"{page.parent} can't be written; name another place with --out.")

@@ -17,12 +17,9 @@ from typing import Any
 from tophit import __version__
 from tophit.data.feature_files import feature_file_of
 from tophit.data.manifest import FEATURE_FILE, ImageRow
-from tophit.errors import TophitError
 from tophit.models.named import embedder_folder
-from tophit.recipe import read_recipe
 from tophit.reporting.written import Written
-from tophit.training.run import Run
-from tophit.training.run_rows import data_of
+from tophit.training.run import Run, data_of_run
 
 _DRAWN_BY = ("matplotlib", "openTSNE")  # without them the page has less
 _HEAD = 4096  # characters of a page that hold what it says of itself
@@ -32,15 +29,10 @@ _SAID = re.compile(r'<meta name="(description|tophit-sources)" content="([^"]*)"
 def digest_of_sources(folder: Path, against: str | None, data: str | None) -> str:
     """Return a digest of all that the page of a run shows: the run, the other model, the images, and what draws it.
 
-    Files count by name, size and time of their last change; how a path is spelled does not count. Empty if the data
-    can't be read.
+    Files count by name, size and time of their last change; how a path is spelled does not count.
     """
     folder = folder.resolve()
-    recipe = read_recipe(Run(folder).recipe_path, absent={})
-    try:
-        rows = _plainly_spelled(data_of(recipe, data))
-    except (TophitError, OSError):
-        return ""
+    rows = _plainly_spelled(data_of_run(str(folder), data))
     other = against if against is None or embedder_folder(against) is None else str(Path(against).resolve())
     drawn_by = [bool(find_spec(name)) for name in _DRAWN_BY]
     digest = hashlib.sha256(repr((__version__, other, drawn_by)).encode())

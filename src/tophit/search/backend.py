@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from tophit.errors import UsageError
 from tophit.registry import find, names
 from tophit.search.filters import Condition
 
@@ -163,7 +164,9 @@ class BackendFacts:
     kind_option: str = "index"
     """The argument of ``create`` that takes the kind of index."""
     kinds: tuple[str, ...] = ()
-    """The kinds of index there are, for the help."""
+    """The kinds of index there are; empty: any."""
+    other_kinds: bool = False
+    """Whether there are further ones, so that only the server can tell."""
     tunes_recall: bool = False
     """Whether ``create`` takes ``recall``, ``memory`` and ``build``: it chooses and tunes its kind of index.
 
@@ -187,6 +190,13 @@ def backend_class(name: str) -> Any:
 def backend_facts(name: str) -> BackendFacts:
     """Return what a backend says about itself."""
     return BackendFacts(**find("backend", name).facts)
+
+
+def check_kind(backend: str, kind: str) -> None:
+    """Refuse a kind of index that a backend does not have."""
+    facts = backend_facts(backend)
+    if facts.kinds and kind not in facts.kinds and not facts.other_kinds:
+        raise UsageError(f"There is no kind of index '{kind}'; choices: {', '.join(facts.kinds)}.")
 
 
 def backend_of(location: str | Path) -> str:

@@ -53,6 +53,7 @@ _SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="
     suffixes=(".db",),
     address_like="an address, or a file ending in .db",
     kinds=("flat", "hnsw"),
+    other_kinds=True,
     secrets={"token": "TOPHIT_MILVUS_TOKEN"},
 )
 class MilvusBackend:

@@ -169,7 +169,7 @@ def _told(
 
 def resolve_items(index: Index, ids: Sequence[str]) -> list[Resolved]:
     """Return items as examples; an id that is not in the index is an error."""
-    return [Resolved(vector, name) for name, vector in zip(ids, _vectors_of_items(index, ids), strict=True)]
+    return [Resolved(vector, name) for name, vector in zip(ids, _vectors_of_items(index, ids, UsageError), strict=True)]
 
 
 def search_vectors(
@@ -274,12 +274,12 @@ def _reordered(index: Index, query: np.ndarray, hits: list[Hit], step: KReciproc
     return [replace(hits[i], rank=rank, score=float(1 - distances[i])) for rank, i in enumerate(order, 1)]
 
 
-def _vectors_of_items(index: Index, ids: Sequence[str]) -> np.ndarray:
-    """Return the vectors (n, dim) of items; an id that is not in the index is an error."""
+def _vectors_of_items(index: Index, ids: Sequence[str], kind: type[TophitError] = TophitError) -> np.ndarray:
+    """Return the vectors (n, dim) of items; an id that is not in the index is an error of a kind."""
     found = index.get(list(ids))
     missing = [name for name, item in zip(ids, found, strict=True) if item is None]
     if missing:
-        raise TophitError(f"The index has no item '{missing[0]}'.")
+        raise kind(f"The index has no item '{missing[0]}'.")
     return np.stack([item.vector for item in found if item is not None])
 
 

@@ -21,6 +21,7 @@ from tophit.errors import TophitError
 from tophit.files import replace_file, write_json
 from tophit.images.decode import ImageInput, read_image
 from tophit.images.preprocessing import Preprocessing
+from tophit.models.text_facts import check_takes_words
 
 if TYPE_CHECKING:
     from tophit.models.embedder import Embedder
@@ -60,6 +61,11 @@ class QueryEmbedder:
             return self.whole.encode(images)
         side = self.preprocessing.least_side
         return self._graph(np.stack([self.preprocessing(read_image(each, None, side)) for each in images]))
+
+    def encode_text(self, texts: str | Sequence[str]) -> np.ndarray:
+        """Return unit vectors (N, dim), float32, of texts; a model that takes none is refused before it is loaded."""
+        check_takes_words(self.folder / "embedder")
+        return self.whole.encode_text(texts)
 
     @cached_property
     def _graph(self) -> "_Graph":

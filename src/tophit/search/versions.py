@@ -17,7 +17,7 @@ from tophit.data.item_rows import deepest_folder
 from tophit.errors import TophitError, UsageError
 from tophit.files import read_checked_json, write_checked_json
 from tophit.registry import names
-from tophit.search.backend import BackendFacts, backend_facts, folder_backend
+from tophit.search.backend import BackendFacts, backend_facts, check_kind, folder_backend
 from tophit.search.credentials import (
     credentials,
     from_environment,
@@ -85,8 +85,20 @@ class IndexOptions:
     memory: str | None = None
     build: str | None = None
 
-    def __post_init__(self) -> None:
-        check_budget(self.memory, self.build)
+    @property
+    def backend_name(self) -> str:
+        """The backend, or the one that is the default."""
+        return self.backend or folder_backend()
+
+    @property
+    def facts(self) -> BackendFacts:
+        """What the backend says about itself."""
+        return backend_facts(self.backend_name)
+
+    @property
+    def budget(self) -> dict[str, str]:
+        """What is given of memory and build."""
+        return {name: value for name, value in (("memory", self.memory), ("build", self.build)) if value}
 
 
 def is_catalogue(folder: str | Path) -> bool:
@@ -138,6 +150,7 @@ def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions 
     new = not is_catalogue(folder)
     if new and folder.is_dir() and any(folder.iterdir()):
         raise UsageError(f"{folder} holds other files; an index needs a folder of its own.")
+    own_folder = new and not folder.exists()
     (folder / name).mkdir(parents=True)
     try:
         if new:
@@ -159,7 +172,9 @@ def add_version(folder: str | Path, embedder: "Embedder", options: IndexOptions 
     except TophitError:  # such as an address where nothing answers: leave no trace of the attempt
         shutil.rmtree(folder / name)
         if new:
-            (folder / NAME).unlink()
+            (folder / NAME).unlink(missing_ok=True)
+        if own_folder:
+            folder.rmdir()
         raise
     write_versions(folder, replace(known, versions={**known.versions, name: version}))
     return name
@@ -185,7 +200,7 @@ def options_to_open(folder: str | Path, name: str, options: IndexOptions) -> dic
     """Return the options that count for an existing version from its next compaction; refuse what it can't become."""
     version = read_versions(folder).versions[name]
     facts = backend_facts(version.backend)
-    _check_tuning(version.backend, options)
+    _check_made(version.backend, options)
     there = {"--backend": version.backend}
     given = {"--backend": options.backend, facts.address: options.location or None, "--name": options.name}
     if not facts.in_folder:
@@ -275,9 +290,8 @@ def _new_name(folder: Path, known: Versions) -> str:
 
 
 def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
-    backend = options.backend or folder_backend()
-    facts = backend_facts(backend)
-    _check_tuning(backend, options)
+    backend, facts = options.backend_name, options.facts
+    _check_made(backend, options)
     made_with = _made_with(facts, options)
     if facts.in_folder:
         _refuse_address(backend, options)
@@ -289,15 +303,18 @@ def _version(options: IndexOptions, name: str, fingerprint: str) -> Version:
     return Version(backend, options.location, fingerprint, named, made_with)
 
 
-def _check_tuning(backend: str, options: IndexOptions) -> None:
-    """Refuse a recall or a budget for a backend that does not tune itself."""
-    if backend_facts(backend).tunes_recall:
+def _check_made(backend: str, options: IndexOptions) -> None:
+    """Refuse a kind that a backend does not have, and a recall or a budget for one that does not tune itself."""
+    check_budget(options.memory, options.build)
+    facts = backend_facts(backend)
+    if options.kind is not None:
+        check_kind(backend, options.kind.lower())  # some backends take capitals too
+    if facts.tunes_recall:
         return
     if options.recall is not None:
         raise UsageError(f"--recall tunes the {folder_backend()} backend; {backend} is tuned by its kind of index.")
-    budget = {name: value for name, value in (("memory", options.memory), ("build", options.build)) if value}
-    if budget:
-        raise UsageError(f"{_names(budget)}: only for the {folder_backend()} backend, not for {backend}.")
+    if options.budget:
+        raise UsageError(f"{_names(options.budget)}: only for the {folder_backend()} backend, not for {backend}.")
 
 
 def _refuse_address(backend: str, options: IndexOptions) -> None:
@@ -312,8 +329,7 @@ def _refuse_address(backend: str, options: IndexOptions) -> None:
 
 def _made_with(facts: BackendFacts, options: IndexOptions) -> dict[str, Any]:
     """Return the options of a backend that were given."""
-    given = {facts.kind_option: options.kind, "recall": options.recall}
-    given |= {"memory": options.memory, "build": options.build}
+    given = {facts.kind_option: options.kind, "recall": options.recall, **options.budget}
     return {key: value for key, value in given.items() if value is not None}
 
 

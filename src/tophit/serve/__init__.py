@@ -11,8 +11,13 @@ if TYPE_CHECKING:
 
 def start_server(config: "ServeConfig", access: "Access", host: str, port: int, console: Console) -> None:
     """Serve until stopped, and print the address at the start; if packages are missing, say how to install them."""
+    from tophit.models.named import check_model
+    from tophit.serve.listening import check_tls
     from tophit.serve.problems import missing_package
 
+    check_tls(config)
+    if config.run is not None:
+        check_model(config.run)
     try:
         if config.workers > 1:
             from tophit.serve.processes import serve_by_several as serve

@@ -17,7 +17,6 @@ def prepare(config: ServeConfig, host: str, port: int) -> tuple[socket.socket, s
     Of several processes each makes a socket of its own there; this one keeps the port for them.
     """
     _allow_open_files(config.limits.connections + _OTHER_FILES)
-    _check_tls(config)
     listener = _listen(host, port)  # not in the way of another server, not even one of the same user
     if config.workers > 1:
         port = listener.getsockname()[1]
@@ -39,7 +38,7 @@ def _allow_open_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
-def _check_tls(config: ServeConfig) -> None:
+def check_tls(config: ServeConfig) -> None:
     """Raise if there is a certificate without a key, or one of them can't be used."""
     if (config.certificate is None) != (config.key is None):
         raise UsageError("TLS needs both --certificate and --key.")

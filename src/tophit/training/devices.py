@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from tophit.errors import TophitError, UsageError
 from tophit.methods.stepper import Stepper
+from tophit.models.running import check_device
 from tophit.recipe import Recipe
 
 T = TypeVar("T")
@@ -77,6 +78,7 @@ def choose_device(name: str) -> torch.device:
     """Return the named device; ``auto`` takes a GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    check_device(name)
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:

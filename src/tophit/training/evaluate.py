@@ -13,15 +13,13 @@ from tophit.evaluation import RetrievalMetrics, class_spread, clustering_metrics
 from tophit.evaluation.protocols import vehicle_id_metrics
 from tophit.models.embedder import Embedder
 from tophit.progress import Progress
-from tophit.recipe import Recipe
-from tophit.recipe.sections import CLUSTERING, SPREAD, Protocol
+from tophit.recipe.sections import SPREAD, Protocol
 from tophit.reranking import Reranking
-from tophit.training.row_relevance import Judging, relevance_of_rows
+from tophit.training.row_relevance import relevance_of_rows
+from tophit.training.wanted import BY_LABELS, DRAWN_GALLERIES, Judging
 
 _COLUMN = "test_sets"  # manifest column: the names, separated by blanks, of the test sets an image belongs to
 _DRAWS = 10
-BY_LABELS = Judging()
-DRAWN_GALLERIES: Protocol = "drawn-galleries"
 
 
 def evaluate_rows(
@@ -108,29 +106,6 @@ def search_arrays(
         ),
     }
     return SearchArrays(query, gallery, arguments)
-
-
-def judging_of(recipe: Recipe | None) -> Judging:
-    """Return how a recipe wants results to be judged."""
-    return BY_LABELS if recipe is None else Judging(jaccard=recipe.evaluation.jaccard)
-
-
-def wanted_metrics(recipe: Recipe) -> list[str]:
-    """Return the retrieval metrics on all test images that the recipe and its paper name."""
-    named = [name for name in recipe.paper.measured if "/" not in name and name not in (*CLUSTERING, *SPREAD)]
-    return list(dict.fromkeys([recipe.evaluation.metric, *named]))
-
-
-def wanted_of_sets(recipe: Recipe) -> list[str]:
-    """Return the metrics that the recipe's paper names for named test sets: recall@5 of small/recall@5."""
-    return list(dict.fromkeys(name.rpartition("/")[2] for name in recipe.paper.measured if "/" in name))
-
-
-def wanted_clusters(recipe: Recipe) -> str | None:
-    """Return the column that clusters are measured against: the recipe's, or the label if its paper has clusters."""
-    if recipe.evaluation.clusters is None and any(name in recipe.paper.measured for name in CLUSTERING):
-        return "label"
-    return recipe.evaluation.clusters
 
 
 def named_set_metrics(

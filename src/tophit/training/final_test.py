@@ -19,13 +19,9 @@ from tophit.training.calibrate_rows import calibrate_vectors
 from tophit.training.devices import on_first
 from tophit.training.evaluate import (
     cluster_metrics,
-    judging_of,
     metrics_of_vectors,
     named_set_metrics,
     spread_metrics,
-    wanted_clusters,
-    wanted_metrics,
-    wanted_of_sets,
 )
 from tophit.training.paper import beside_paper
 from tophit.training.result import gain_fields
@@ -33,6 +29,7 @@ from tophit.training.row_relevance import usual_metrics
 from tophit.training.run import Run
 from tophit.training.run_rows import RunRows, digest_of_rows, has_pairs
 from tophit.training.sources import BadImages, shared_embeddings
+from tophit.training.wanted import judging_of, wanted_clusters, wanted_metrics, wanted_of_sets
 
 
 @dataclass

@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from tophit.data.feature_files import feature_file_of
-from tophit.data.judgements import judgements_of
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.embedding.rows import EmbeddedRows, embed_rows
 from tophit.errors import TophitError, UsageError
@@ -21,30 +20,24 @@ from tophit.evaluation import (
     class_spread,
     clustering_metrics,
     paired_difference,
-    parse_metric,
     worst_queries,
 )
 from tophit.files import replace_file, without_nan, write_json
 from tophit.images.sheet import SheetCell, sheet_html
 from tophit.models.embedder import Embedder
 from tophit.progress import View
-from tophit.recipe import Recipe
 from tophit.recipe.sections import Protocol
 from tophit.reranking import Reranking
 from tophit.tables import as_html, as_text, comparison_list, metric_list, named_sets_table, spread_sentence
 from tophit.training.evaluate import (
-    BY_LABELS,
-    DRAWN_GALLERIES,
-    judging_of,
     metrics_of_vectors,
     named_set_metrics,
     search_arrays,
-    wanted_clusters,
-    wanted_metrics,
 )
-from tophit.training.lengths import Length, check_lengths, lengths_table, measure_lengths
-from tophit.training.row_relevance import Judging, in_words, usual_metrics
+from tophit.training.lengths import Length, lengths_table, measure_lengths
+from tophit.training.row_relevance import in_words, usual_metrics
 from tophit.training.text_recall import TextSearch, text_search, text_sentence
+from tophit.training.wanted import BY_LABELS, DRAWN_GALLERIES, Judging, check_lengths, check_metrics
 from tophit.wording import counted
 
 _WORST_SHOWN, _RESULTS_SHOWN = 4, 6  # in a notebook
@@ -129,40 +122,6 @@ class FullEvaluation:
         return f"<p>The worst queries:</p>{sheet_html(rows)}"
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What ``evaluate_fully`` measures besides the usual."""
-
-    metrics: list[str]
-    clusters: bool
-    protocol: Protocol
-
-
-def measured_for(recipe: Recipe | None, metrics: Sequence[str], clusters: bool, protocol: str | None) -> Wanted:
-    """Return what to measure: what the user names, and what the paper of the run's recipe, if there is one, names."""
-    if protocol is None:
-        chosen: Protocol = DRAWN_GALLERIES if recipe is None else recipe.evaluation.protocol
-    elif protocol in get_args(Protocol):
-        chosen = cast("Protocol", protocol)
-    else:
-        raise UsageError(f"The protocol must be {' or '.join(get_args(Protocol))}, not '{protocol}'.")
-    if recipe is None or not recipe.paper.metrics:
-        return Wanted(list(metrics), clusters, chosen)
-    of_labels = recipe.evaluation.clusters in (None, "label") and wanted_clusters(recipe) is not None
-    return Wanted(list(dict.fromkeys([*wanted_metrics(recipe), *metrics])), clusters or of_labels, chosen)
-
-
-def judging_for(recipe: Recipe | None, part: Manifest, judgements: str | Path | None, jaccard: float | None) -> Judging:
-    """Return how to judge a model's results on rows: as the user says, else as the recipe of the run says."""
-    if jaccard is not None and (part.kind != "several" or not 0 < jaccard <= 1):
-        raise UsageError("--jaccard is a share, above 0 and at most 1, for images with several labels (column labels).")
-    if judgements is not None:
-        if jaccard is not None:
-            raise UsageError("--jaccard and --judgements each say what is relevant; give one of them.")
-        return Judging(judgements=judgements_of(part, judgements), source=part.source)
-    return judging_of(recipe) if jaccard is None else Judging(jaccard=jaccard)
-
-
 def evaluate_fully(
     embedder: Embedder,
     part: Manifest,
@@ -186,9 +145,8 @@ def evaluate_fully(
     makes the model as it was before training; without ``against``, search by words is compared with it. Unreadable
     images are reported in the view and left out for both models.
     """
+    check_metrics(metrics)
     check_lengths(dims, embedder.dim)
-    for name in metrics:
-        parse_metric(name)  # a wrong name should fail before the images are embedded
     if clusters and part.kind == "several":
         raise UsageError("Clusters can't be compared with labels of which images have several; leave --clusters out.")
     used, vectors, second = embed_by_both(embedder, part, against, view)

@@ -21,11 +21,12 @@ from tophit.models.embedder import Embedder, load
 from tophit.recipe import Recipe
 from tophit.training.building import make_embedder
 from tophit.training.devices import on_first
-from tophit.training.evaluate import judging_of, metrics_of_vectors
+from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.proxies import remove_proxies
 from tophit.training.run import Run
 from tophit.training.run_rows import RunRows
 from tophit.training.sources import shared_embeddings, shared_features
+from tophit.training.wanted import judging_of
 
 BACKBONE, START, TRAINED = "backbone", "start", "trained"
 SHARES = (0.25, 0.5, 0.75)

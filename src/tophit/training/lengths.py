@@ -8,9 +8,9 @@ import numpy as np
 from rich.table import Table
 
 from tophit.data.manifest import ImageRow
-from tophit.errors import UsageError
 from tophit.evaluation import PairedDifference, RetrievalMetrics, paired_difference
 from tophit.training.evaluate import metrics_of_vectors, search_arrays
+from tophit.training.wanted import check_lengths
 
 _SHOWN = ("recall@1", "MAP@R")
 _BYTES = 4  # of a number
@@ -52,13 +52,6 @@ def measure_lengths(
         pairs = {name: (metrics.per_query[name], whole.per_query[name]) for name in _SHOWN if metrics is not whole}
         found.append(Length(dim, metrics, {name: paired_difference(*each, labels) for name, each in pairs.items()}))
     return found
-
-
-def check_lengths(dims: Sequence[int], dim: int) -> None:
-    """Raise if vectors of length ``dim`` have no prefix of one of the lengths."""
-    wrong = [each for each in dims if not 1 <= each <= dim]
-    if wrong:
-        raise UsageError(f"--dim {wrong[0]}: the model's vectors have {dim} numbers; give 1 to {dim}.")
 
 
 def lengths_table(lengths: Sequence[Length]) -> Table:

@@ -29,7 +29,7 @@ from tophit.training.beginning import begin_at_components, selection_note
 from tophit.training.building import build_method, check_recipe, make_embedder, make_sampler, with_given_features
 from tophit.training.checkpoints import is_disk_full
 from tophit.training.devices import check_chunks, on_first, start_stepper
-from tophit.training.evaluate import judging_of, metrics_of_vectors
+from tophit.training.evaluate import metrics_of_vectors
 from tophit.training.final_test import FinalTest
 from tophit.training.keeping import (
     SHARES,
@@ -53,6 +53,7 @@ from tophit.training.snapshots import Snapshots
 from tophit.training.sources import BadImages, FeatureSource, ImageSource, Source
 from tophit.training.suited_batches import size_note
 from tophit.training.time_left import TimeLeft
+from tophit.training.wanted import judging_of
 from tophit.training.words import words_note
 
 _SHOW_EVERY = 0.1  # seconds; a terminal can't show more

@@ -1,27 +1,14 @@
 """What is relevant to which row: by the kind of the rows' labels, or by judgements."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tophit.data.judgements import Judgement, names_of_images
+from tophit.data.judgements import names_of_images
 from tophit.data.manifest import ImageRow
 from tophit.errors import TophitError
 from tophit.evaluation import Relevance, parse_metric
+from tophit.training.wanted import Judging
 
 _GRADED_AT = 10  # results that the usual graded nDCG looks at
-
-
-@dataclass(frozen=True)
-class Judging:
-    """How results are judged, where the labels alone don't say it.
-
-    ``jaccard`` is for images with several labels: a result is right only if the shared labels are at least that share
-    of the labels of both. ``judgements`` replace labels; they name images as ``names_of_images`` does for ``source``.
-    """
-
-    jaccard: float | None = None
-    judgements: Sequence[Judgement] | None = None
-    source: str = ""
 
 
 def usual_metrics(rows: Sequence[ImageRow], judging: Judging) -> list[str]:

@@ -17,6 +17,7 @@ from tophit.data.item_rows import item_id
 from tophit.data.manifest import ImageRow, Manifest
 from tophit.errors import TophitError, UsageError
 from tophit.files import FileLock, Locked, replace_file, write_text
+from tophit.models.named import renamed
 from tophit.recipe import Recipe, read_recipe
 from tophit.training.run_rows import data_of, with_validation
 
@@ -126,8 +127,6 @@ class Run:
     def recipe(self) -> Recipe:
         """Return the run's recipe, with what its version did: it kept what was trained, and named backbones its way."""
         recipe = read_recipe(self.recipe_path, absent={"evaluation": {"keep": "trained"}})
-        from tophit.models.backbones import renamed  # here, because it imports torch
-
         backbone = renamed(recipe.embedder.backbone, self._backbone_weights)
         embedder = recipe.embedder.model_copy(update={"backbone": backbone})
         return recipe.model_copy(update={"embedder": embedder})
@@ -136,7 +135,7 @@ class Run:
         """Return the names of the weights of the run's backbone, as far as it saved them."""
         checkpoint = None if self.best.is_dir() else self.load_checkpoint()
         learned = checkpoint["embedder"] if checkpoint else ()
-        from tophit.models.embedder import saved_weights
+        from tophit.models.embedder import saved_weights  # here, because it imports torch
 
         return saved_weights(self.best) | {name.removeprefix("backbone.") for name in learned}
 
@@ -199,12 +198,22 @@ def recipe_of_run(model: str) -> Recipe | None:
     return run.recipe() if run.recipe_path.is_file() else None
 
 
-def data_of_run(model: str, data: str) -> Manifest:
-    """Open data for a model; for a run, use the run's split, so that no class it learned counts as a test class."""
+def data_of_run(model: str, data: str | None = None) -> Manifest:
+    """Open data for a model; for a run, use the run's split, so that no class it learned counts as a test class.
+
+    Without ``data`` they are the run's own.
+    """
     recipe = recipe_of_run(model)
     if recipe is None:
+        if data is None:
+            raise UsageError(f"Name the data: --data PATH. Only a run knows its own, and {model} is not a run.")
         return open_data(data)
-    return with_validation(data_of(recipe, data), recipe)
+    try:
+        return with_validation(data_of(recipe, data), recipe)
+    except TophitError as error:
+        if data is not None:
+            raise
+        raise UsageError(f"{error} If the run's data have moved: --data PATH.") from error
 
 
 def learned_images(model: str, rows: Sequence[ImageRow]) -> int:
@@ -213,7 +222,7 @@ def learned_images(model: str, rows: Sequence[ImageRow]) -> int:
     if not run.recipe_path.is_file():
         return 0
     try:
-        manifest = data_of_run(model, run.recipe().data.manifest)
+        manifest = data_of_run(model)
     except (TophitError, OSError):  # its data are gone, so there is nothing to compare with
         return 0
     learned = {item_id(row) for row in manifest if row.split != "test"}

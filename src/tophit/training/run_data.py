@@ -14,7 +14,7 @@ from tophit.data.folders import open_data, whole_path
 from tophit.data.item_rows import item_id
 from tophit.data.levels import with_levels
 from tophit.data.manifest import ImageRow, Manifest
-from tophit.errors import TophitError, UsageError
+from tophit.errors import TophitError
 from tophit.recipe import Recipe
 from tophit.training.run import data_of_run, recipe_of_run
 from tophit.training.run_rows import data_of
@@ -27,10 +27,8 @@ def data_to_test(model: str, data: str | None) -> Manifest:
     moved. Other data are for testing, but for images that the run has learned.
     """
     recipe = recipe_of_run(model)
-    if data is None and recipe is None:
-        raise UsageError(f"Name the data: --data PATH. Only a run knows its own, and {model} is not a run.")
     if recipe is None or data is None or _is_own(recipe, data):
-        return data_of_run(model, data or _own(recipe))
+        return data_of_run(model, data)
     fields = recipe.data
     whole = open_data(data, test_share=1.0, set_name=fields.set, partial=True, boxes=fields.boxes, levels=fields.levels)
     return split_as_in_run(model, whole)
@@ -45,7 +43,7 @@ def split_as_in_run(model: str, manifest: Manifest, by_class: bool = False) -> M
     if recipe is None:
         return manifest
     try:
-        own = data_of_run(model, recipe.data.manifest)
+        own = data_of_run(model)
     except (TophitError, OSError):  # its data are gone, so nothing can be said
         return manifest
     splits = {item_id(row): row.split for row in own}
@@ -80,11 +78,6 @@ def evaluation_folder(model: str, data: str | None, split: str) -> Path | None:
         name = re.sub(r"[^\w.-]+", "-", Path(data).name) or "data"
         parts.insert(0, f"{name}-{hashlib.sha256(whole_path(data).encode()).hexdigest()[:8]}")
     return Path(model, "evaluation", *parts)
-
-
-def _own(recipe: Recipe | None) -> str:
-    assert recipe is not None
-    return recipe.data.manifest
 
 
 def _is_own(recipe: Recipe, data: str) -> bool:

@@ -10,7 +10,7 @@ from tophit.errors import UsageError
 from tophit.losses.text_alignment import TextAlignedLoss
 from tophit.methods import Stepper
 from tophit.models.embedder import Embedder
-from tophit.models.text_tower import no_words
+from tophit.models.text_facts import no_words
 from tophit.recipe import Recipe
 from tophit.training.sources import FeatureSource, Source, shared_features
 from tophit.training.text_recall import prompts

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tophit.errors import UsageError
+from tophit.search.backend import check_kind
 
-KINDS = ("auto", "flat", "ivf", "pq", "hnsw")
 BUILD_SECONDS = 600.0
 _BYTES = {"B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _SECONDS = {"s": 1, "min": 60, "h": 3600}
@@ -31,8 +31,7 @@ class LocalOptions:
     build: str | float | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise UsageError(f"There is no kind of index '{self.kind}'; choices: {', '.join(KINDS)}.")
+        check_kind("local", self.kind)
         if not 0 < self.recall <= 1:
             raise UsageError(f"recall is a share above 0 and up to 1, not {self.recall}.")
         check_budget(self.memory, self.build)

@@ -18,7 +18,7 @@ from tophit.registry import register
 from tophit.search.backend import Hit, Item
 from tophit.search.filters import Condition
 from tophit.search.local.acknowledged import described
-from tophit.search.local.budget import KINDS, LocalOptions, checked_options
+from tophit.search.local.budget import LocalOptions, checked_options
 from tophit.search.local.database import (
     CommitUnknown,
     Database,
@@ -54,7 +54,14 @@ _SCORES_AT_ONCE = 2**27
 _SELECTIONS = 32
 
 
-@register("backend", "local", in_folder=True, kind_option="kind", kinds=KINDS, tunes_recall=True)
+@register(
+    "backend",
+    "local",
+    in_folder=True,
+    kind_option="kind",
+    kinds=("auto", "flat", "ivf", "pq", "hnsw"),
+    tunes_recall=True,
+)
 class LocalBackend:
     """Vectors, ids and metadata in a folder; see docs/reference/search-index.md."""
 
