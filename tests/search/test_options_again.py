@@ -137,6 +137,9 @@ def test_an_address_without_a_server_is_refused(
 
 def test_a_version_beside_one_in_a_folder_is_made_alike(tophit: Tophit, common: tuple[object, ...]) -> None:
     tophit(*common, "--memory", "1GB")
+    said = tophit("items", "compact", common[-1], "--kind", "pq", "--recall", 0.9)
+    assert "--kind pq counts from there on" in " ".join(said.split())
     made = reembed(Path(str(common[-1])), build_embedder(f"features/{DIM}", dim=4))
     tophit("items", "switch", common[-1], made.version)
-    assert facts(tophit, common[-1])["budget"]["memory"] == 1e9
+    told = facts(tophit, common[-1])
+    assert (told["budget"]["memory"], told["kind_wanted"], told["recall_target"]) == (1e9, "pq", 0.9)

@@ -146,10 +146,13 @@ def index(
 
     """
     from tophit.files import check_cache, check_folder
+    from tophit.models.description import check_shorter
 
     check_folder(out, "out")
     check_cache()
     check_named(model)
+    if isinstance(model, str | Path):
+        check_shorter(model, dim)
     part, view = images_for(str(data), model_name(model), split), view_of(progress)
     if part.left_out:
         view.note(part.left_out)

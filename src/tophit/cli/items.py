@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from tophit.cli.search import BuildOption, MemoryOption, WhereOption
+from tophit.cli.search import BuildOption, MemoryOption, RecallOption, WhereOption
 from tophit.cli.shell import RunOption, Verbose, app, console, errors
 from tophit.errors import TophitError
 from tophit.wording import counted, readable_bytes
@@ -144,14 +144,27 @@ def duplicates(
 
 
 @items_app.command("compact", epilog="Example: tophit items compact mine.index --memory 2GB --build 5min")
-def compact(folder: Folder, memory: MemoryOption = None, build: BuildOption = None, verbose: Verbose = False) -> None:
+def compact(
+    folder: Folder,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Another kind of index; tophit index --help lists them.")
+    ] = None,
+    recall: RecallOption = None,
+    memory: MemoryOption = None,
+    build: BuildOption = None,
+    verbose: Verbose = False,
+) -> None:
     """Merge what was written since the last compaction; choose the kind of index again and tune it."""
     from tophit.search.catalogue import open_to_search
+    from tophit.search.local.describing import why_exact
 
-    budget = {name: value for name, value in (("memory", memory), ("build", build)) if value is not None}
-    with open_to_search(folder, writable=True, **budget) as catalogue:
+    wanted = {"kind": kind, "recall": recall, "memory": memory, "build": build}
+    options = {name: value for name, value in wanted.items() if value is not None}
+    with open_to_search(folder, writable=True, **options) as catalogue:
         catalogue.index.compact()
         console.print(f"{len(catalogue.index)} items compacted.", highlight=False)
+        if kind is not None and (reason := why_exact(catalogue.index.stats())):
+            console.print(reason, highlight=False)
 
 
 @items_app.command("verify", epilog="Example: tophit items verify mine.index")

@@ -23,6 +23,9 @@ WhereOption = Annotated[
     typer.Option("--where", help="Only items with: label=cat, label=cat,dog, price<10, sold!=true (repeatable)."),
 ]
 
+RecallOption = Annotated[
+    float | None, typer.Option("--recall", min=0.5, max=1, help="The recall that a large index is tuned for.")
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option("--memory", help="What a large index may hold in memory: 2GB. Without: half of the machine's."),
@@ -73,9 +76,7 @@ def index(
         int | None,
         typer.Option("--dim", min=1, help="Keep only the first DIM numbers of each vector (see loss.prefixes)."),
     ] = None,
-    recall: Annotated[
-        float | None, typer.Option("--recall", min=0.5, max=1, help="The recall that a large index is tuned for.")
-    ] = None,
+    recall: RecallOption = None,
     memory: MemoryOption = None,
     build: BuildOption = None,
     backend: Annotated[str | None, typer.Option("--backend", "--engine")] = None,
@@ -92,15 +93,19 @@ def index(
         raise UsageError("Give either images or --from a folder of vectors.")
     if vectors is not None and dim is not None:
         raise UsageError("--dim shortens the vectors of images that are embedded; those of --from stay as they are.")
+    if uri and dsn:
+        raise UsageError("An index has one address: give either --uri or --dsn.")
     from tophit.api import images_for, without_labels
     from tophit.embedding.vector_parts import read_description
     from tophit.files import check_cache, check_folder
+    from tophit.models.description import check_shorter
     from tophit.models.named import check_model
     from tophit.search.versions import IndexOptions, check_options
 
     check_folder(out, "--out")
     check_cache()
     check_model(run)
+    check_shorter(run, dim)
     options = IndexOptions(backend, uri or dsn, name, kind, recall, memory, build)
     check_options(out, options)
     if vectors is not None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tophit.errors import TophitError
+from tophit.errors import TophitError, UsageError
 from tophit.files import read_small_json
 from tophit.models.named import DESCRIPTION, embedder_folder
 
@@ -49,6 +49,18 @@ def vector_length(model: str | Path) -> int | None:
     """Return the length of a model's vectors, told without torch; None where only its network knows it."""
     folder = None if str(model).startswith("hf:") else embedder_folder(model)
     return ((saved_architecture(folder) if folder is not None else None) or {}).get("dim")
+
+
+def check_shorter(model: str | Path, dim: int | None) -> None:
+    """Refuse a length that a model's vectors can't be shortened to, before torch is imported."""
+    length = None if dim is None else vector_length(model)
+    if dim is not None and length is not None and not 1 <= dim <= length:
+        raise not_shorter(dim, length)
+
+
+def not_shorter(dim: int, length: int) -> UsageError:
+    """Return the error for vectors that are to be shortened to a length that they don't have."""
+    return UsageError(f"The vectors have {length} numbers; a shorter one has 1 to {length}, not {dim}.")
 
 
 def saved_architecture(folder: Path) -> dict[str, Any] | None:

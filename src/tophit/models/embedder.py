@@ -23,7 +23,14 @@ from tophit.files import replace_file, write_json
 from tophit.images.decode import BadImage, Box, ImageInput
 from tophit.images.preprocessing import VIEWS_VERSION, Preprocessing
 from tophit.models.backbones import Backbone, backbone_spec, build_backbone
-from tophit.models.description import FORMAT, check_network_free, check_size, read_description, without_hub
+from tophit.models.description import (
+    FORMAT,
+    check_network_free,
+    check_size,
+    not_shorter,
+    read_description,
+    without_hub,
+)
 from tophit.models.feature_cache import features_by_block
 from tophit.models.learned import LearnedClasses
 from tophit.models.named import DESCRIPTION as _DESCRIPTION
@@ -240,7 +247,7 @@ class Embedder(nn.Module):
                 "shortened; train one with loss.prefixes."
             )
         if not 1 <= dim <= self.dim:
-            raise UsageError(f"The vectors have {self.dim} numbers; a shorter one has 1 to {self.dim}, not {dim}.")
+            raise not_shorter(dim, self.dim)
         made = Embedder(self.backbone, {**self.architecture, "dim": dim}, self.preprocessing, self.trained)
         made.pooling, made.find_text = self.pooling, None if self.find_text is None else lambda: self.text
         made.learned = self.learned

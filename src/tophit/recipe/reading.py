@@ -211,7 +211,7 @@ def _explain(problem: Mapping[str, Any], section: type[BaseModel], above: Sequen
         yield f"{path}: unknown value '{given}'.{problem['msg']}."
     elif problem["type"] == "unusable_choice":
         yield f"{path}.{context['key']}: {problem['msg']}"
-    elif problem["type"] == "unknown_metric":
+    elif problem["type"] == "refused_name":
         yield f"{path}: {problem['msg']}"
     elif problem["type"] == "not_chosen":
         yield f"{path}: {problem['msg']}, not {given!r}."

@@ -4,6 +4,7 @@ Losses, miners, methods and samplers document their own fields in their signatur
 where they say how weights are learned, in ``learning``.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
@@ -11,6 +12,7 @@ from pydantic import AfterValidator, Field, SerializeAsAny, ValidationInfo, fiel
 from pydantic_core import PydanticCustomError
 
 from tophit.errors import UsageError
+from tophit.models.running import check_device
 from tophit.recipe.choosing import Section, chosen, registered, section_of
 from tophit.recipe.learning import Augment, Consistency, Memory, Optimizer, Schedule, Words
 from tophit.registry import find_metric
@@ -30,13 +32,20 @@ SPREAD = {"dists@intra": "intra", "dists@inter": "inter"}
 """Further columns of papers' tables: of k-means clusters; and distances (PNP), with their names in ``class_spread``."""
 
 
-def _metric(name: str) -> str:
-    """Refuse a name that is no metric."""
-    try:
-        find_metric(name)
-    except UsageError as error:
-        raise PydanticCustomError("unknown_metric", "{reason}", {"reason": str(error)}) from None
-    return name
+def _known_to(check: Callable[[str], object]) -> Callable[[str], str]:
+    """Return what refuses a name for the reason that a check gives."""
+
+    def known(name: str) -> str:
+        try:
+            check(name)
+        except UsageError as error:
+            raise PydanticCustomError("refused_name", "{reason}", {"reason": str(error)}) from None
+        return name
+
+    return known
+
+
+_metric = _known_to(find_metric)
 
 
 class Data(Section):
@@ -290,7 +299,9 @@ class Recipe(Section):
     """A whole run."""
 
     seed: int = Field(default=0, ge=0, description="Fixes everything random.")
-    device: str = Field(default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps.")
+    device: Annotated[str, AfterValidator(_known_to(check_device))] = Field(
+        default="auto", description="auto (a GPU if there is one), cpu, cuda, cuda:1, mps."
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32",
         description="Precision of the embedder; fp16 scales the loss. Losses are always computed in fp32.",

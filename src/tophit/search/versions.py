@@ -42,8 +42,8 @@ _NAME_START = "tophit"
 class Version:
     """Where a version's vectors are. The location of a backend's own folder is relative to the catalogue's.
 
-    ``options`` open its index; ``made_with`` are the further options it was created with. ``files`` are the SHA-256 of
-    the embedder's files.
+    ``options`` open its index; ``made_with`` are the further options it was created with, or has been given since.
+    ``files`` are the SHA-256 of the embedder's files.
     """
 
     backend: str
@@ -280,6 +280,9 @@ def _open_index(
     except TophitError as error:
         hint = withheld(version.backend, version.location)
         raise type(error)(f"{error} {hint}") if hint else error from error.__cause__
+    if options:  # kept for the version that follows this one
+        changed = replace(version, made_with={**version.made_with, **options})
+        write_versions(folder, replace(known, versions={**known.versions, name: changed}))
     return index, folder / name
 
 
