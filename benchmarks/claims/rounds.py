@@ -49,13 +49,13 @@ ROUNDS = (
     Round("more seeds, heads", _HEADS, FIRST["c"], 6),
     Round("ablations of the first table, heads", _HEADS, _OF_FIRST, 3),
     Round("which objective, heads", ALL_HEADS, (*SINGLE, *TOGETHER), 3),
-    Round("the control of PROFS", (*_HEADS, "emoji", "cub-photos"), (CONTROL,), 3),
     Round("more seeds, photos", ("cub-photos",), FIRST["a"], 5),
+    Round("the control of PROFS", (*_HEADS, "emoji", "cub-photos"), (CONTROL,), 3),
+    Round("more seeds, emoji", ("emoji",), FIRST["b"], 5),
     Round("further claims, birds", ("cub-heads",), FURTHER, 3),
     Round("further ablations, birds", ("cub-heads",), _OF_FURTHER, 3),
-    Round("more seeds, emoji", ("emoji",), FIRST["b"], 5),
-    Round("wrong labels and a long tail, cars", _CHANGED["cars-heads"], ROBUST, 3),
     Round("more seeds, products", ("products",), FIRST["b"], 5),
+    Round("wrong labels and a long tail, cars", _CHANGED["cars-heads"], ROBUST, 3),
 )
 """Three seeds decide only large differences (python -m benchmarks.compare_simulation). Heads get more soon, because
 they cost seconds. An ablation comes after what it ablates."""
