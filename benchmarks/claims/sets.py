@@ -187,7 +187,7 @@ def _sets() -> dict[str, ClaimSet]:
             _drawings,
             "SOP",
             _last(64),
-            rates=(2e-4, 6e-4),
+            rates=(2e-4, 6e-4, 6e-5),  # the last since most searches had ended at the lower edge of the first two
             values=2,
             epochs=40,
             patience=4,
@@ -204,7 +204,7 @@ def _sets() -> dict[str, ClaimSet]:
             _views,
             "SOP",
             _last(128),
-            rates=(2e-4, 6e-4),
+            rates=(2e-4, 6e-4, 6e-5),  # the last since most searches had ended at the lower edge of the first two
             values=2,
             epochs=40,
             patience=4,
