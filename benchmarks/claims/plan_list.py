@@ -57,11 +57,11 @@ class Progress:
 def print_plan(results: Path = RESULTS) -> None:
     """Print each round: pieces done, hours taken, hours left."""
     progress = Progress(results)
-    print(f"{'round':46} {'done':>9} {'hours':>6} {'left':>6}")
+    print(f"{'round':48} {'done':>9} {'hours':>6} {'left':>6}")
     for each, parts in progress.rounds.items():
         waiting, hours = progress.left(parts)
         done = f"{len(parts) - waiting}/{len(parts)}"
-        print(f"{each.title:46} {done:>9} {progress.hours(parts):6.2f} {hours:6.2f}")
+        print(f"{each.title:48} {done:>9} {progress.hours(parts):6.2f} {hours:6.2f}")
     waiting, hours = progress.left(list(progress.taken))
     done = f"{len(progress.taken) - waiting}/{len(progress.taken)}"
-    print(f"{'all':46} {done:>9} {progress.hours():6.2f} {hours:6.2f}")
+    print(f"{'all':48} {done:>9} {progress.hours():6.2f} {hours:6.2f}")

@@ -48,6 +48,8 @@ ROUNDS = (
     Round("wrong labels and a long tail, birds", _CHANGED["cub-heads"], ROBUST, 3),
     Round("more seeds, heads", _HEADS, FIRST["c"], 6),
     Round("ablations of the first table, heads", _HEADS, _OF_FIRST, 3),
+    Round("more seeds, wrong labels and a long tail, birds", _CHANGED["cub-heads"], ROBUST, 6),
+    Round("more seeds, ablations, birds", ("cub-heads",), _OF_FIRST, 6),
     Round("which objective, heads", ALL_HEADS, (*SINGLE, *TOGETHER), 3),
     Round("more seeds, photos", ("cub-photos",), FIRST["a"], 5),
     Round("the control of PROFS", (*_HEADS, "emoji", "cub-photos"), (CONTROL,), 3),
