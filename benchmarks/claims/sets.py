@@ -142,6 +142,9 @@ def _head(dim: int, **more: Any) -> dict[str, Any]:
 _CUB, _CARS = (f"{name}/efficientnet_lite0_features.npz" for name in ("cub200", "cars196"))
 
 
+_NETWORK_RATES = (2e-4, 6e-4, 6e-5)  # the last since most searches had ended at the lower edge of the first two
+
+
 def _last(size: int) -> dict[str, Any]:
     return {"trainable": "last", "dim": 512, "head_start": "pca", "size": size, "crop": 1.0}
 
@@ -187,7 +190,7 @@ def _sets() -> dict[str, ClaimSet]:
             _drawings,
             "SOP",
             _last(64),
-            rates=(2e-4, 6e-4, 6e-5),  # the last since most searches had ended at the lower edge of the first two
+            rates=_NETWORK_RATES,
             values=2,
             epochs=40,
             patience=4,
@@ -204,7 +207,7 @@ def _sets() -> dict[str, ClaimSet]:
             _views,
             "SOP",
             _last(128),
-            rates=(2e-4, 6e-4, 6e-5),  # the last since most searches had ended at the lower edge of the first two
+            rates=_NETWORK_RATES,
             values=2,
             epochs=40,
             patience=4,
@@ -221,7 +224,7 @@ def _sets() -> dict[str, ClaimSet]:
             _photos,
             "CUB",
             _last(112),
-            rates=(2e-4, 6e-4, 6e-5),  # the last since ranking losses were best after one epoch of the first
+            rates=_NETWORK_RATES,
             values=2,
             epochs=12,
             patience=3,

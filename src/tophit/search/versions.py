@@ -280,10 +280,19 @@ def _open_index(
     except TophitError as error:
         hint = withheld(version.backend, version.location)
         raise type(error)(f"{error} {hint}") if hint else error from error.__cause__
-    if options:  # kept for the version that follows this one
-        changed = replace(version, made_with={**version.made_with, **options})
-        write_versions(folder, replace(known, versions={**known.versions, name: changed}))
+    if options:
+        _keep_options(folder, name, options)
     return index, folder / name
+
+
+def _keep_options(folder: Path, name: str, options: Mapping[str, Any]) -> None:
+    """Keep the options that a version's index was given, for the version that follows it."""
+    known = read_versions(folder)  # again: opening may have waited, and another version may be active by now
+    version = known.versions[name]
+    made_with = {**version.made_with, **options}
+    if made_with != version.made_with:
+        changed = replace(version, made_with=made_with)
+        write_versions(folder, replace(known, versions={**known.versions, name: changed}))
 
 
 def _new_name(folder: Path, known: Versions) -> str:
